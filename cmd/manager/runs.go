@@ -115,12 +115,12 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Templates: templates.New(mgr.GetAPIReader(), a.revisions, clk, templates.MaxBytes),
 		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
 		Holds:     &holds.Holds{Locks: shared},
-		Children:  &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner},
+		Children:  newChildren(mgr, places),
 	}
 	r.Writes = newWrites(o.maxWrites, places)
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		addTraces(mgr, o, r), r.SetupWithManager(ctx, mgr, o.maxConcurrent))
-	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
+	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover, places))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
@@ -145,6 +145,14 @@ func newWrites(most int, places *shares.Metrics) *shares.Shares {
 		return nil
 	}
 	return shares.NewWithOneMore(most, places.Of("write"))
+}
+
+// newChildren makes what creates child runs. One namespace has half of the places at most.
+func newChildren(mgr manager.Manager, places *shares.Metrics) *children.Children {
+	return &children.Children{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
+		Places: shares.New(children.AtOnce, true, places.Of("create")),
+	}
 }
 
 // livenessOptions have as many topics watched as have a consumer.
@@ -175,11 +183,16 @@ func newRouter(mgr manager.Manager, o options, a adapters, waker *workflowrun.Wa
 }
 
 // addSchedules adds the controller of schedules, which works for partitions, too.
-func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover) error {
+func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover, places *shares.Metrics) error {
 	below := &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	r := &schedule.Reconciler{
 		Below: below.AnyUnderWay, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
 		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists,
+	}
+	turns := shares.NewTurns(schedule.AtOnce, places.Of("schedule"), r.Wake)
+	r.Turn = func(key types.NamespacedName) (leave func(), may bool) {
+		turn, may := turns.Enter(key)
+		return func() { turns.Release(turn) }, may
 	}
 	handover.Gained = r.Gained
 	return r.SetupWithManager(ctx, mgr)

@@ -26,10 +26,10 @@ const (
 	// reservation is how long a slot is kept for a run whose creation was allowed: see
 	// "Reservations" in the package documentation.
 	reservation = 10 * time.Second
-	// atOnce bounds the questions that are with the quota. A burst waits for its turn here, as long
+	// AtOnce bounds the questions that are with the quota. A burst waits for its turn here, as long
 	// as its requests may take, instead of for a connection to Redis, where the second that a call
 	// has would run out.
-	atOnce = 16
+	AtOnce = 16
 	// maxTries is how often the quota is asked that cannot be reached. The first call may have
 	// happened: it is idempotent by UID.
 	maxTries = 3
@@ -46,6 +46,11 @@ type reserver interface {
 	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
 }
 
+// turns are shared by namespaces: a burst of one must not have others wait behind all of it.
+type turns interface {
+	Wait(ctx context.Context, namespace string) (done func(), err error)
+}
+
 // handler answers admission requests. Safe for concurrent use.
 type handler struct {
 	cache   client.Reader
@@ -53,7 +58,7 @@ type handler struct {
 	quotas  reserver
 	ttl     time.Duration  // of reservations
 	rand    func() float64 // uniform in [0,1)
-	turns   chan struct{}  // one for each question that is with the quota
+	turns   turns          // AtOnce of them: one for each question that is with the quota
 	metrics *metrics
 }
 
@@ -138,7 +143,7 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 	if s.run.Spec.IdempotencyKey == "" {
 		return answer{}, false
 	}
-	done, err := h.turn(ctx)
+	done, err := h.turn(ctx, s.run.Namespace)
 	if err != nil {
 		return unanswered(err), true
 	}
@@ -158,7 +163,7 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 // waits for the lock of one tenant must not keep up the others.
 func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	if !p.Admission.Waits() {
-		done, err := h.turn(ctx)
+		done, err := h.turn(ctx, s.run.Namespace)
 		if err != nil {
 			return store.Answer{}, err
 		}
@@ -173,13 +178,11 @@ func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl 
 }
 
 // turn waits for one.
-func (h *handler) turn(ctx context.Context) (done func(), err error) {
-	select {
-	case h.turns <- struct{}{}:
-		return func() { <-h.turns }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("too many creations at once: %w", context.Cause(ctx))
+func (h *handler) turn(ctx context.Context, namespace string) (done func(), err error) {
+	if done, err = h.turns.Wait(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("too many creations at once: %w", err)
 	}
+	return done, nil
 }
 
 // observe gathers what the answer depends on, and leaves out what is not needed because of what

@@ -49,11 +49,15 @@ type stubQuotas struct {
 	late   bool            // it has the key only once there is room
 	keys   []time.Duration // what keys were asked for
 	left   []string        // who left
+	asked  func()          // is called for each; nil: nothing is
 	bound  time.Duration   // of the last call's context, at the start of it
 }
 
 func (g *stubQuotas) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	a := asked{UID: string(run.UID), Tenant: tenant, Policy: p.Name, TTL: ttl}
+	if g.asked != nil {
+		g.asked()
+	}
 	if p.Admission.Lock != nil {
 		a.MaxWait = p.Admission.Lock.MaxWait
 	}
@@ -141,7 +145,7 @@ func creation(t testing.TB, class string, change func(*v1alpha1.WorkflowRun, *ho
 func newHandler(cache, live client.Reader, quotas reserver) *handler {
 	return &handler{
 		cache: cache, live: live, quotas: quotas,
-		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(chan struct{}, 1),
+		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(line, 1),
 	}
 }
 
@@ -449,12 +453,27 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 	}
 }
 
-// mutation: a turn that is not given back, or taken for strategy Lock too, makes this fail.
+// line is a number of turns, which are taken by namespaces.
+type line chan string
+
+func (l line) Wait(ctx context.Context, namespace string) (func(), error) {
+	select {
+	case l <- namespace:
+		return func() { <-l }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// mutation: a turn that is not given back, that is taken for strategy Lock too, or not as the run's
+// namespace, makes this fail.
 func TestABurstTakesTurns(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("locked", underLock(rejecting(2), 0)))
 	quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
 	h := newHandler(cache, cache, quotas)
-	h.turns <- struct{}{} // somebody is with the quota
+	turns := make(line, 1)
+	h.turns = turns
+	turns <- "other" // is with the quota
 	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
 	if got := h.Handle(ctx, creation(t, "payments", nil)); got.Allowed || got.Result.Code != 503 || !strings.Contains(got.Result.Message, "too many") {
 		t.Errorf("answer %+v", got.Result)
@@ -462,7 +481,13 @@ func TestABurstTakesTurns(t *testing.T) {
 	if got := h.Handle(ctx, creation(t, "locked", nil)); !got.Allowed {
 		t.Errorf("answer %+v to who has to wait for nobody", got.Result)
 	}
-	<-h.turns
+	<-turns
+	quotas.asked = func() {
+		if who := <-turns; who != "team" {
+			t.Errorf("a turn of namespace %q", who)
+		}
+		turns <- "team"
+	}
 	for range 3 {
 		if got := h.Handle(ctx, creation(t, "payments", nil)); !got.Allowed {
 			t.Errorf("answer %+v", got.Result)

@@ -56,6 +56,8 @@ type Options struct {
 	Rand        func() float64 // uniform in [0,1), safe for concurrent use
 	Log         logr.Logger
 	Registry    prometheus.Registerer
+	// Turns are AtOnce places for questions, which namespaces share.
+	Turns turns
 	// Ready takes the check that says whether the webhook answers.
 	Ready func(name string, check func(*http.Request) error)
 }
@@ -70,7 +72,7 @@ func Setup(mgr manager.Manager, o Options) error {
 	}
 	hook, err := hooks.StandaloneWebhook(&hooks.Webhook{Handler: &handler{
 		cache: mgr.GetClient(), live: mgr.GetAPIReader(), quotas: o.Gate, rand: o.Rand,
-		ttl: cmp.Or(o.Reservation, reservation), turns: make(chan struct{}, atOnce), metrics: m,
+		ttl: cmp.Or(o.Reservation, reservation), turns: o.Turns, metrics: m,
 	}, WithContextFunc: withBudget}, hooks.StandaloneOptions{Logger: o.Log, MetricsPath: Path})
 	if err != nil {
 		return fmt.Errorf("make webhook: %w", err)

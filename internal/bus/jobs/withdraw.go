@@ -5,7 +5,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -48,10 +47,14 @@ type QueuedJob struct {
 	ID    protocol.JobID
 }
 
+// maxListed bounds a list. The server makes the whole list anew for each 100,000 of it, and stores
+// no job meanwhile.
+const maxListed = 200_000
+
 // List lists all jobs in the queue, for whoever withdraws those of ended or deleted runs. It reads
-// the list of all subjects, so it is for now and then. Errors: *RetryError.
+// the list of all subjects, so it is for now and then. Errors: *bus.TooManyError, *bus.RetryError.
 func (q *Queue) List(ctx context.Context) ([]QueuedJob, error) {
-	return ListQueued(ctx, q.conn, math.MaxInt)
+	return ListQueued(ctx, q.conn, maxListed)
 }
 
 // ListQueued lists the jobs in the queue, at most so many. Errors:

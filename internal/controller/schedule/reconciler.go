@@ -51,14 +51,30 @@ type Reconciler struct {
 	Metrics *Metrics
 	// RequireLists is --require-allow-lists.
 	RequireLists bool
+	// Turn gives a pass over a schedule a place, until it leaves; Wake is called for one that may
+	// not have one now, when it may. Nil: each pass has one.
+	Turn func(schedule types.NamespacedName) (leave func(), may bool)
 
 	waker    waker
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
 }
 
-// Reconcile looks at one schedule.
+// Reconcile looks at one schedule when it is its namespace's turn: thousands of one namespace may
+// be due in the same minute.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.Turn != nil {
+		leave, may := r.Turn(req.NamespacedName)
+		if !may {
+			return reconcile.Result{}, nil // it is woken
+		}
+		defer leave()
+	}
+	return r.look(ctx, req)
+}
+
+// look makes a pass over a schedule, if it is there and this process drives it.
+func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s := &v1alpha1.Schedule{}
 	if err := r.Client.Get(ctx, req.NamespacedName, s); err != nil {
 		if apierrors.IsNotFound(err) {

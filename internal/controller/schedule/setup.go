@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// atOnce is how many schedules are worked on at the same time.
-	atOnce = 16
+	// AtOnce is how many schedules are worked on at the same time.
+	AtOnce = 16
 	// firstBackoff is the wait after the first error in a row; it doubles with each,
 	// up to maxBackoff.
 	firstBackoff = 50 * time.Millisecond
@@ -57,7 +57,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 			return nil
 		})).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: atOnce,
+			MaxConcurrentReconciles: AtOnce + 1, // one tells those that have to wait that they have
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
 		}).
 		Complete(passes.UntilStop(r))
@@ -105,6 +105,15 @@ func (w *waker) start(q queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = q
+}
+
+// Wake has a pass made over a schedule.
+func (r *Reconciler) Wake(schedule types.NamespacedName) {
+	r.waker.mu.Lock()
+	defer r.waker.mu.Unlock()
+	if r.waker.queue != nil {
+		r.waker.queue.Add(reconcile.Request{NamespacedName: schedule})
+	}
 }
 
 // idle notes a schedule before it is asked whether this process drives it.

@@ -259,6 +259,24 @@ var _ = Describe("locks across runs", func() {
 		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))
 
+	// mutation: cancel that has no patch without the annotation makes this fail.
+	It("cancel an oldest holder whose annotations leave no room", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		r.locked(ctx)
+		wanted := withLocks([]v1alpha1.LockRequest{{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyCancelOldest})}})
+		first := r.inFlight(ctx, w.create(ctx, diamond(), wanted), 2)
+		full, used := w.get(ctx, first), 0
+		for key, value := range full.Annotations {
+			used += len(key) + len(value)
+		}
+		metav1.SetMetaDataAnnotation(&full.ObjectMeta, "full", strings.Repeat("x", 256<<10-used-len("full")))
+		Expect(w.client.Update(ctx, full)).To(Succeed())
+		second := w.create(ctx, diamond(), wanted)
+		r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
+		Expect(w.get(ctx, first).Spec.Shutdown).To(Equal(v1alpha1.ShutdownCancel))
+	}, NodeTimeout(2*patience))
+
 	// mutation: cancel without the UID in its patch makes this fail; so does an error for a holder
 	// that is gone.
 	It("cancel no run that was made anew under the name of the oldest holder, though the cache has not seen it", func(ctx SpecContext) {

@@ -330,17 +330,26 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{AnnotationCancelledFor: lock + " " + by}},
-		"spec":     map[string]any{"shutdown": v1alpha1.ShutdownCancel},
-	})
-	if err == nil {
-		err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})
+	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
+		err = c.shutDown(ctx, o, nil)
 	}
 	if err != nil && !c.isGone(ctx, o) {
 		return fmt.Errorf("cancel run %s: %w", w.Run, err)
 	}
 	return nil
+}
+
+// shutDown has a run cancelled, and annotates it.
+func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": run.UID, "annotations": annotations},
+		"spec":     map[string]any{"shutdown": v1alpha1.ShutdownCancel},
+	})
+	if err != nil {
+		return err
+	}
+	return c.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldOwner)
 }
 
 // isGone says whether the API server has no run of this UID, as far as it answers.

@@ -72,7 +72,7 @@ func (m Marker) Mark(ctx context.Context, name types.NamespacedName, uid types.U
 		if e != nil || now == nil {
 			return nil, e
 		}
-		if refused(err) {
+		if Refused(err) {
 			if err = m.otherwise(ctx, now, id); err == nil {
 				return m.read(ctx, name, uid)
 			}
@@ -144,9 +144,9 @@ func (m Marker) read(ctx context.Context, name types.NamespacedName, uid types.U
 	return run, nil
 }
 
-// refused says that the API server does not take a change of a run, whoever else writes
+// Refused says that the API server does not take a change of a run, whoever else writes
 // it meanwhile.
-func refused(err error) bool {
+func Refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || tooLarge(err)
 }
 

@@ -252,6 +252,50 @@ func TestChildren_NothingIsCreatedWithoutTheLease(t *testing.T) {
 	}
 }
 
+// line is places of which somebody else has all until the lease is lost, or until the pass ends.
+type line struct {
+	waits  func() error
+	asked  []string
+	placed int
+}
+
+func (l *line) Wait(_ context.Context, namespace string) (func(), error) {
+	l.asked = append(l.asked, namespace)
+	if err := l.waits(); err != nil {
+		return nil, err
+	}
+	l.placed++
+	return func() { l.placed-- }, nil
+}
+
+// A run may create hundreds of child runs, and each goes through webhooks.
+//
+// mutation: create that asks for no place, or not as its namespace, that keeps it, or that looks at
+// the lease before it waits only.
+func TestChildren_ACreationHasAPlaceOfItsNamespace(t *testing.T) {
+	for name, c := range map[string]struct {
+		waits func(*site) error
+		want  error
+	}{
+		"at once":                {func(*site) error { return nil }, nil},
+		"when the lease is lost": {func(s *site) error { s.lost = errLost; return nil }, errLost},
+		"never":                  {func(*site) error { return context.Canceled }, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			places := &line{waits: func() error { return c.waits(s) }}
+			s.Places = places
+			seen, err := s.creates()
+			if !errors.Is(err, c.want) || (seen.UID == "u-p-c") != (c.want == nil) {
+				t.Errorf("%+v, %v", seen, err)
+			}
+			if diff := cmp.Diff([]string{"n"}, places.asked); diff != "" || places.placed != 0 {
+				t.Errorf("%d places are kept, asked for %v", places.placed, places.asked)
+			}
+		})
+	}
+}
+
 // mutation: relative that believes the cache makes two rows fail.
 func TestChildren_OnlyALiveReadSaysThatARunIsGone(t *testing.T) {
 	for name, c := range map[string]struct {

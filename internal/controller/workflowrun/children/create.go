@@ -30,8 +30,19 @@ const createDelay = 5 * time.Second
 // createParallel bounds the child runs of one run that are created at the same time.
 const createParallel = 16
 
+// AtOnce is how many child runs a process creates at the same time: so many places it needs.
+const AtOnce = createParallel
+
+// places are shared by namespaces; *shares.Shares does.
+type places interface {
+	Wait(ctx context.Context, namespace string) (done func(), err error)
+}
+
 // Children reads and creates the relatives of runs.
 type Children struct {
+	// Places has one for each creation under way: a creation goes through webhooks, and the API
+	// server has no more room for the operator while too many do. Nil: any number.
+	Places places
 	Client client.Client // reads from the cache, writes directly
 	Live   client.Reader // reads from the API server
 	Clock  clock.PassiveClock
@@ -147,7 +158,14 @@ func (st *State) note(name string, b creation) {
 
 // create creates a child run and says what became of it. An error says that nothing is known.
 func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) (creation, error) {
-	if err := held.Err(); err != nil {
+	if c.Places != nil {
+		done, err := c.Places.Wait(ctx, parent.Namespace)
+		if err != nil {
+			return creation{}, fmt.Errorf("create child run: %w", err)
+		}
+		defer done()
+	}
+	if err := held.Err(); err != nil { // it may have been lost during the wait
 		return creation{}, err
 	}
 	run := childRun(parent, child)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -104,6 +105,10 @@ func (c *Collector) withdrawJobs(ctx context.Context) error {
 	// The jobs are listed before the runs: a run that is missing from the later list is
 	// gone, not new.
 	list, err := c.Jobs.List(ctx)
+	if many, ok := errors.AsType[*bus.TooManyError](err); ok {
+		log.FromContext(ctx).Info("Left-over jobs stay until fewer are queued, or until their time is over", "jobs", many.Has, "most", many.Most)
+		return nil // the next round is soon enough
+	}
 	if err != nil {
 		return fmt.Errorf("list queued jobs: %w", err)
 	}

@@ -5,12 +5,14 @@ package gc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -57,5 +59,22 @@ func TestCollector_MakesARoundAfterAWhileAndThenAtItsPaceAndOutlivesErrors(t *te
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// crowded is a queue with too many jobs for a list.
+type crowded struct{ broken }
+
+func (c crowded) List(context.Context) ([]jobs.QueuedJob, error) {
+	c.rounds <- struct{}{}
+	return nil, fmt.Errorf("list jobs: %w", &bus.TooManyError{Stream: "jobs", Has: 3, Most: 2})
+}
+
+// mutation: withdrawJobs that takes this for an error, after which a round comes soon again.
+func TestCollector_LeavesAQueueThatIsTooLongUntilTheNextRound(t *testing.T) {
+	q := crowded{broken{make(chan struct{}, 10)}}
+	c := &Collector{Jobs: q, Outputs: empty{}, Uploads: empty{}, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
+	if err := c.Round(t.Context()); err != nil || len(q.rounds) != 1 {
+		t.Errorf("%v after %d lists", err, len(q.rounds))
 	}
 }

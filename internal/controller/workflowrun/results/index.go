@@ -20,6 +20,7 @@ type Index struct {
 	uids      map[types.NamespacedName]types.UID
 	deleted   map[types.NamespacedName][]Tombstone
 	elsewhere elsewhere
+	gone      gone
 	// families are the runs that claim to be children of others.
 	families family
 }
@@ -103,6 +104,7 @@ func (x *Index) Remove(run *v1alpha1.WorkflowRun, driven bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.out(run.UID)
+	x.gone.add(run.UID)
 	if driven {
 		x.deleted[key] = append(x.deleted[key], entomb(run))
 		return

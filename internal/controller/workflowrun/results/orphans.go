@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 )
 
 const (
@@ -21,6 +19,9 @@ const (
 	OrphanPatience = 3 * time.Second
 	// ListPause is the least time between two live lists.
 	ListPause = 5 * time.Second
+	// listPart is the part of the time, one in so many, that lists take at most: they read all runs
+	// there are, for the sake of results which are to be dropped as a rule.
+	listPart = 20
 	// orphanLimit and orphanBytes bound the parked results; more go back to NATS. A run has a share
 	// of them: whose runs they are is not known, and somebody may send results of runs that are
 	// gone for as long as he wants.
@@ -37,6 +38,7 @@ type Orphans struct {
 	router   *Router
 	parked   *Inbox
 	lastList time.Time
+	pause    time.Duration // until the next list, if that is more than ListPause
 }
 
 func newOrphans(r *Router) *Orphans {
@@ -88,11 +90,12 @@ func (s *Orphans) Start(ctx context.Context) error {
 func (s *Orphans) Sort(ctx context.Context) error {
 	now := s.router.Clock.Now()
 	old := s.deliverKnown(ctx, now)
-	if old == 0 || now.Sub(s.lastList) < ListPause {
+	if old == 0 || now.Sub(s.lastList) < max(ListPause, s.pause) {
 		return nil
 	}
 	s.lastList = now
 	existing, err := LiveRuns(ctx, s.router.Live)
+	s.pause = listPart * s.router.Clock.Since(now)
 	if err != nil {
 		return err
 	}
@@ -100,27 +103,34 @@ func (s *Orphans) Sort(ctx context.Context) error {
 		if _, exists := existing[uid]; exists {
 			continue // the cache will know it
 		}
-		s.drop(ctx, uid, now)
+		if s.drop(ctx, uid, now) > 0 {
+			s.router.Index.NoteGone(uid) // it was there once: the operator had given its jobs tokens
+		}
 	}
 	return nil
 }
 
-// drop acks the results of a run that is gone. What came after the list began, which says nothing
-// about its run, stays.
-func (s *Orphans) drop(ctx context.Context, uid types.UID, began time.Time) {
-	gone := slices.DeleteFunc(s.parked.Waiting(uid), func(l *Pending) bool { return l.Since.After(began) })
+// drop acks the results of a run that is gone, and says how many. What came after a time, when that
+// was known or a list began, stays.
+func (s *Orphans) drop(ctx context.Context, uid types.UID, until time.Time) int {
+	gone := slices.DeleteFunc(s.parked.Waiting(uid), func(l *Pending) bool { return l.Since.After(until) })
 	s.parked.Remove(uid, gone)
-	for _, l := range gone {
-		s.router.Settler.Settle(ctx, l, l.Rejection(), busresults.OutcomeStale)
-	}
+	s.router.Settler.settleAll(ctx, stale(gone))
+	return len(gone)
 }
 
-// deliverKnown returns how many of the results left have waited long enough to ask the API server.
+// deliverKnown delivers what it can. It acks what has waited long enough for a run that is known to
+// be gone, and returns how many others have waited long enough to ask the API server.
 func (s *Orphans) deliverKnown(ctx context.Context, now time.Time) (old int) {
+	until := now.Add(-OrphanPatience)
 	for _, uid := range s.parked.Runs() {
 		s.Known(ctx, uid)
+		if s.router.Index.Gone(uid) {
+			s.drop(ctx, uid, until)
+			continue
+		}
 		for _, l := range s.parked.Waiting(uid) {
-			if now.Sub(l.Since) >= OrphanPatience {
+			if !l.Since.After(until) {
 				old++
 			}
 		}

@@ -82,27 +82,40 @@ func (s *Settler) Settle(ctx context.Context, p *Pending, as error, outcome stri
 	}
 }
 
-// SettleAll settles results of a run and takes them out of its inbox. It settles several at a
-// time: each waits for the server's word, and a server that hangs must not keep a run for the sum
-// of their time-outs.
+// SettleAll settles results of a run and takes them out of its inbox.
 func (s *Settler) SettleAll(ctx context.Context, run types.UID, list []Settlement) {
+	s.settleAll(ctx, list)
 	done := make([]*Pending, 0, len(list))
+	for _, one := range list {
+		done = append(done, one.Pending)
+	}
+	s.inbox.Remove(run, done)
+}
+
+// settleAll settles several results at a time: each waits for the server's word, and a server that
+// hangs must not keep a run for the sum of their time-outs.
+func (s *Settler) settleAll(ctx context.Context, list []Settlement) {
 	var group errgroup.Group
 	group.SetLimit(settleParallel)
 	for _, one := range list {
-		done = append(done, one.Pending)
 		group.Go(func() error {
 			s.Settle(ctx, one.Pending, one.As, one.Outcome)
 			return nil
 		})
 	}
 	_ = group.Wait() // none fails
-	s.inbox.Remove(run, done)
 }
 
 // Gone settles all that waits for a run that is deleted.
 func (s *Settler) Gone(ctx context.Context, run types.UID) {
-	for _, p := range s.inbox.TakeAll(run) {
-		s.Settle(ctx, p, p.Rejection(), busresults.OutcomeStale)
+	s.settleAll(ctx, stale(s.inbox.TakeAll(run)))
+}
+
+// stale is what becomes of results of a run that is gone.
+func stale(list []*Pending) []Settlement {
+	all := make([]Settlement, 0, len(list))
+	for _, p := range list {
+		all = append(all, Settlement{p, p.Rejection(), busresults.OutcomeStale})
 	}
+	return all
 }

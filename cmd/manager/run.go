@@ -260,7 +260,7 @@ func newReady(ready *probes, name string, look func(context.Context) error) *pro
 
 // setup adds the controllers and the webhook.
 func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, ready *probes) error {
-	a.ballots = ballot.NewBox(metrics.Registry)
+	a.ballots, a.sharing = ballot.NewBox(metrics.Registry), newSharing(o)
 	gates, owner, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
 		return err
@@ -274,7 +274,9 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	workflows := &workflow.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Revisions: a.revisions, Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
+		Desk: a.desks.Work,
 	}
+	workflows.Turn = a.inTurn(workflow.AtOnce, "workflow", workflows.Wake)
 	return errors.Join(policies.SetupWithManager(mgr), workflows.SetupWithManager(mgr), approvals.SetupWithManager(mgr),
 		addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add}))
 }

@@ -63,6 +63,31 @@ type adapters struct {
 	index                 *results.Index
 	figures               *workflowrun.Metrics
 	events                *workflowrun.BoundedEvents
+	*sharing
+}
+
+// sharing is what namespaces share of this process.
+type sharing struct {
+	waker  *workflowrun.Waker
+	places *shares.Metrics
+	turns  *shares.Turns
+	desks  *shares.Desks
+}
+
+func newSharing(o options) *sharing {
+	s := &sharing{waker: &workflowrun.Waker{}, places: shares.NewMetrics(metrics.Registry)}
+	s.turns = shares.NewTurns(o.maxConcurrent, s.places.Of("pass"), s.waker.Wake)
+	s.desks = shares.NewDesks(shares.RoomOfProcess(), s.turns, clock.RealClock{}, s.places.Of("desk"))
+	return s
+}
+
+// inTurn gives passes of a controller so many places; wake is told whose turn it is.
+func (s *sharing) inTurn(places int, kind string, wake func(types.NamespacedName)) func(types.NamespacedName) (leave func(), may bool) {
+	turns := shares.NewTurns(places, s.places.Of(kind), wake)
+	return func(key types.NamespacedName) (leave func(), may bool) {
+		turn, may := turns.Enter(key)
+		return func() { turns.Release(turn) }, may
+	}
 }
 
 // addRuns makes the parts of the run controller, joins them, and adds them to a manager. They work
@@ -85,7 +110,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		return nil, nil, err
 	}
 	drives := driven.New(clk, owns)
-	waker, index, figures, places := &workflowrun.Waker{}, a.index, a.figures, shares.NewMetrics(registry)
+	waker, index, figures, places := a.waker, a.index, a.figures, a.places
 	router, batches := newRouter(mgr, o, a, waker)
 	locks := leases.New(leases.Options{
 		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.ProcessGone,
@@ -100,14 +125,13 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	})
 	shared := newLocks(mgr, a, wakeAnywhere(index, drives, word, waker))
 	asks := slots.NewAsks(limits, clk, places.Of("gate"), waker.WakeAnswered)
-	turns := shares.NewTurns(o.maxConcurrent, places.Of("pass"), waker.Wake)
 	r := &workflowrun.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Statuses: statuses, NATS: a.conn, Liveness: workers,
 		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}},
 		Events:  a.events, StepEvents: o.stepEvents,
 		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, AloneAfter: workflowrun.AloneAfter, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
-		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.RoomOfProcess(), turns, clk, places.Of("desk")),
+		Driven: drives, Turns: a.turns, Desks: a.desks,
 		Index: index, Known: router.Orphans().Known, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches:   batches,
 		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
@@ -120,7 +144,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	r.Writes = newWrites(o.maxWrites, places)
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		addTraces(mgr, o, r), r.SetupWithManager(ctx, mgr, o.maxConcurrent))
-	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover, places))
+	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
@@ -183,17 +207,13 @@ func newRouter(mgr manager.Manager, o options, a adapters, waker *workflowrun.Wa
 }
 
 // addSchedules adds the controller of schedules, which works for partitions, too.
-func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover, places *shares.Metrics) error {
+func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover) error {
 	below := &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	r := &schedule.Reconciler{
 		Below: below.AnyUnderWay, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
-		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists,
+		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists, Desk: a.desks.Work,
 	}
-	turns := shares.NewTurns(schedule.AtOnce, places.Of("schedule"), r.Wake)
-	r.Turn = func(key types.NamespacedName) (leave func(), may bool) {
-		turn, may := turns.Enter(key)
-		return func() { turns.Release(turn) }, may
-	}
+	r.Turn = a.inTurn(schedule.AtOnce, "schedule", r.Wake)
 	handover.Gained = r.Gained
 	return r.SetupWithManager(ctx, mgr)
 }

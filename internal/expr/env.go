@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 
@@ -24,6 +25,11 @@ const (
 
 	maxCached     = 2048      // compiled expressions
 	maxCachedText = 512 << 10 // bytes of their text: each takes some 90 bytes when it is compiled
+	generations   = 2         // have all of that together
+
+	costToCompile     = 100 // an expression, in cost units
+	costPerNode       = 50  // of its tree, in which macros are written out
+	charactersPerCost = 2
 )
 
 // source is what a program is made of.
@@ -40,6 +46,7 @@ type program struct {
 	prog       cel.Program
 	steps      []string // names of steps that it reads, as far as the text says them
 	outputs    Outputs  // of which it reads the output
+	cost       int      // see costOf
 }
 
 // eval gives the value. The activation has an evaluation's work in it.
@@ -62,8 +69,9 @@ type compiler struct {
 	guard   *guard
 
 	mu       sync.Mutex
-	programs map[source]*program
-	text     int // bytes of the text of all of them
+	programs map[source]*program // those that were used lately
+	before   map[source]*program // others
+	text     int                 // bytes of the text of programs
 }
 
 // sharedCompiler is the package's only state (see doc.go). Its error would be a defect of
@@ -127,35 +135,60 @@ func (c *compiler) make(src source) (*program, error) {
 	if src.item {
 		env = c.itemEnv
 	}
-	ast, iss := env.Compile(src.text)
+	checked, iss := env.Compile(src.text)
 	if iss.Err() != nil {
 		return nil, compileError(iss)
 	}
-	prog, err := env.Program(ast, cel.CustomDecoratorV2(c.guard.decorate))
+	prog, err := env.Program(checked, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error())) // errtext: CEL says it in several lines
 	}
+	tree := checked.NativeRep()
 	return &program{
-		source: src, env: env, outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep()), outputs: outputsRead(ast.NativeRep()),
+		source: src, env: env, outputType: checked.OutputType(), prog: prog, steps: stepsRead(tree), outputs: outputsRead(tree), cost: costOf(src.text, tree),
 	}, nil
 }
 
 func (c *compiler) cached(src source) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.programs[src]
+	if p := c.programs[src]; p != nil {
+		return p
+	}
+	p := c.before[src]
+	if p != nil {
+		c.put(src, p)
+	}
+	return p
 }
 
-// keep forgets everything when the cache is full: that is rare, and needs no order of use.
 func (c *compiler) keep(src source, p *program) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.programs) >= maxCached || c.text+len(src.text) > maxCachedText {
-		clear(c.programs)
-		c.text = 0
+	c.put(src, p)
+}
+
+// put forgets what was not used for as long as it took to fill a generation: whoever floods the
+// cache with expressions does not take away those that others use all the time. c.mu is held.
+func (c *compiler) put(src source, p *program) {
+	if len(c.programs) >= maxCached/generations || c.text+len(src.text) > maxCachedText/generations {
+		c.before, c.programs, c.text = c.programs, map[source]*program{}, 0
 	}
 	if c.programs[src] == nil { // two may have compiled it at the same time
 		c.text += len(src.text)
 	}
 	c.programs[src] = p
+}
+
+// costOf is what it takes to compile an expression. It is counted also if a compiled one is found,
+// so that what somebody counts does not depend on what others evaluated before.
+func costOf(text string, tree *ast.AST) int {
+	nodes := 0
+	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(ast.Expr) { nodes++ }))
+	return costToCompile + costPerNode*nodes + len(text)/charactersPerCost
+}
+
+// costOfMistake is what it may take to find out that a text is no expression.
+func costOfMistake(text string) int {
+	return costToCompile + costPerNode*min(len(text), MaxExpressionLength)/2
 }

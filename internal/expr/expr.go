@@ -4,7 +4,6 @@ package expr
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -42,19 +41,48 @@ type Vars struct {
 	HasItem bool
 }
 
-// Option says in which place an expression stands.
-type Option int
+// Option says in which place an expression stands, or how it is compiled.
+type Option func(*options)
+
+type options struct {
+	item  bool
+	meter *Meter
+}
 
 // WithItem says that the expression is evaluated for one item of a list, so it may read
 // the variable item.
-const WithItem Option = 1
+func WithItem(o *options) { o.item = true }
 
-func hasItem(with []Option) bool { return slices.Contains(with, WithItem) }
+// Metered has a meter count what it takes to compile the expression, or all those of a template.
+func Metered(m *Meter) Option { return func(o *options) { o.meter = m } }
+
+func optionsOf(with []Option) (o options) {
+	for _, one := range with {
+		one(&o)
+	}
+	return o
+}
+
+// compile gives the program of an expression. Its error is an *Error, or ErrUnread.
+func (o *options) compile(src string) (*program, error) {
+	p, err := compile(source{text: src, item: o.item})
+	cost := costOfMistake(src)
+	if err == nil {
+		cost = p.cost
+	}
+	if spent := o.meter.take(cost); spent != nil {
+		return nil, spent
+	}
+	if err != nil {
+		return nil, wrong(src, err)
+	}
+	return p, nil
+}
 
 // CheckCondition compiles src and wants its type to be bool, or unknown until it is evaluated. Its
 // error is an *Error.
 func CheckCondition(src string, with ...Option) error {
-	_, err := condition(src, hasItem(with))
+	_, err := condition(src, optionsOf(with))
 	return err
 }
 
@@ -64,13 +92,13 @@ func EvalCondition(src string, v Vars) (bool, error) { return Prepare(v).Conditi
 
 // Condition is the function EvalCondition with the variables of the scope.
 func (s *Scope) Condition(src string) (bool, error) {
-	p, err := condition(src, s.hasItem)
+	p, err := condition(src, options{item: s.hasItem})
 	if err != nil {
 		return false, err
 	}
 	w := s.work(MaxCost)
 	out, err := p.eval(s.activation(s.item, s.hasItem, w))
-	s.spent += w.Spent() + compileCost(src)
+	s.spent += w.Spent() + p.cost
 	if err != nil {
 		return false, wrong(src, err)
 	}
@@ -81,10 +109,10 @@ func (s *Scope) Condition(src string) (bool, error) {
 	return bool(b), nil
 }
 
-func condition(src string, item bool) (*program, error) {
-	p, err := compile(source{text: src, item: item})
+func condition(src string, o options) (*program, error) {
+	p, err := o.compile(src)
 	if err != nil {
-		return nil, wrong(src, err)
+		return nil, err
 	}
 	if t := p.outputType; !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, wrong(src, fmt.Errorf("%w, it is %s", ErrNotBool, article(cel.FormatCELType(t))))

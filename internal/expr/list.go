@@ -31,7 +31,7 @@ const (
 // CheckList compiles src, which is one ${expression} with nothing around it, and wants its type to
 // be a list, or unknown until it is evaluated. Its error is an *Error.
 func CheckList(src string, with ...Option) error {
-	_, err := list(src, hasItem(with))
+	_, err := list(src, optionsOf(with))
 	return err
 }
 
@@ -46,13 +46,13 @@ func EvalList(src string, v Vars) ([]any, error) { return Prepare(v).List(src) }
 
 // List is the function EvalList with the variables of the scope.
 func (s *Scope) List(src string) ([]any, error) {
-	p, err := list(src, s.hasItem)
+	p, err := list(src, options{item: s.hasItem})
 	if err != nil {
 		return nil, err
 	}
 	w := s.work(MaxListCost)
 	out, err := p.eval(s.activation(s.item, s.hasItem, w))
-	s.spent += w.Spent() + compileCost(src)
+	s.spent += w.Spent() + p.cost
 	if err != nil {
 		return nil, wrong(p.text, err)
 	}
@@ -65,7 +65,7 @@ func (s *Scope) List(src string) ([]any, error) {
 
 // ListSteps lists the steps that src reads, as ConditionSteps does. Its error is that of CheckList.
 func ListSteps(src string, with ...Option) ([]string, error) {
-	p, err := list(src, hasItem(with))
+	p, err := list(src, optionsOf(with))
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +74,14 @@ func ListSteps(src string, with ...Option) ([]string, error) {
 
 // ListOutputs says which outputs src reads. Its error is that of CheckList.
 func ListOutputs(src string, with ...Option) (Outputs, error) {
-	p, err := list(src, hasItem(with))
+	p, err := list(src, optionsOf(with))
 	if err != nil {
 		return Outputs{}, err
 	}
 	return p.outputs, nil
 }
 
-func list(src string, item bool) (*program, error) {
+func list(src string, o options) (*program, error) {
 	parts, err := split(src)
 	if err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func list(src string, item bool) (*program, error) {
 		return nil, wrong(src, errors.New("it must be one ${...} with nothing before or after it"))
 	}
 	text := parts[0].text
-	p, err := compile(source{text: text, item: item})
+	p, err := o.compile(text)
 	if err != nil {
-		return nil, wrong(text, err)
+		return nil, err
 	}
 	if t := p.outputType; t.Kind() != types.ListKind && !t.IsExactType(cel.DynType) {
 		return nil, wrong(text, fmt.Errorf("%w, it is %s", ErrNotList, article(cel.FormatCELType(t))))

@@ -15,7 +15,7 @@ import (
 // once. Optional reads, steps.?NAME, do not count: they are a question whether there is such a
 // step. Its error is that of CheckCondition.
 func ConditionSteps(src string, with ...Option) ([]string, error) {
-	p, err := condition(src, hasItem(with))
+	p, err := condition(src, optionsOf(with))
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func ConditionSteps(src string, with ...Option) ([]string, error) {
 // Its error is that of CheckTemplate.
 func TemplateSteps(raw []byte, with ...Option) ([]string, error) {
 	var names []string
-	r := renderer{check: true, item: hasItem(with), value: func(p *program) (any, error) {
+	r := renderer{check: true, options: optionsOf(with), value: func(p *program) (any, error) {
 		names = append(names, p.steps...)
 		return nil, nil
 	}}
@@ -46,7 +46,7 @@ type Outputs struct {
 
 // ConditionOutputs says which outputs a condition reads. Its error is that of CheckCondition.
 func ConditionOutputs(src string, with ...Option) (Outputs, error) {
-	p, err := condition(src, hasItem(with))
+	p, err := condition(src, optionsOf(with))
 	if err != nil {
 		return Outputs{}, err
 	}
@@ -57,7 +57,7 @@ func ConditionOutputs(src string, with ...Option) (Outputs, error) {
 // that of CheckTemplate.
 func TemplateOutputs(raw []byte, with ...Option) (Outputs, error) {
 	var all Outputs
-	r := renderer{item: hasItem(with), value: func(p *program) (any, error) {
+	r := renderer{options: optionsOf(with), value: func(p *program) (any, error) {
 		all.Names = append(all.Names, p.outputs.Names...)
 		all.All = all.All || p.outputs.All
 		return nil, nil

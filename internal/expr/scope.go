@@ -8,16 +8,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
-const (
-	bytesPerCost     = 10  // to read and write JSON
-	costToCompile    = 200 // an expression
-	costPerCharacter = 8   // of it
-)
-
-// compileCost is what it takes to compile an expression, in cost units. It is counted
-// also if a compiled one is found, so that what somebody counts does not depend on what
-// others evaluated before.
-func compileCost(src string) int { return costToCompile + costPerCharacter*len(src) }
+const bytesPerCost = 10 // to read and write JSON
 
 // Scope is variables made ready for many templates. Raw JSON in them is decoded once, when the
 // first template names its variable, so rendering one template for each of many items takes the
@@ -85,7 +76,7 @@ func (s *Scope) work(most int) *budget.Budget {
 func (s *Scope) render(raw []byte, item any, hasItem bool) (out []byte, compiled int, err error) {
 	w := s.work(MaxCost)
 	e := evaluation{activation: s.activation(item, hasItem, w), output: room{left: MaxRenderedBytes, memory: MaxListMemory}}
-	r := renderer{value: e.value, item: hasItem}
+	r := renderer{value: e.value, options: options{item: hasItem}}
 	out, err = r.bytes(raw)
 	s.spent += w.Spent() + (len(raw)+len(out))/bytesPerCost
 	return out, r.compiled, err

@@ -15,7 +15,7 @@ import (
 // CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps
 // ErrTemplate or ErrTooLarge.
 func CheckTemplate(raw []byte, with ...Option) error {
-	r := renderer{item: hasItem(with), check: true, value: func(*program) (any, error) { return nil, nil }}
+	r := renderer{options: optionsOf(with), check: true, value: func(*program) (any, error) { return nil, nil }}
 	_, err := r.document(raw)
 	return err
 }
@@ -41,8 +41,8 @@ func (e *evaluation) value(p *program) (any, error) {
 
 // renderer walks a document and puts value's answers in the place of expressions.
 type renderer struct {
+	options
 	value       func(*program) (any, error)
-	item        bool // there is a variable item
 	check       bool // mistakes that do not keep it from being rendered count, too
 	expressions int
 	compiled    int // what it takes to compile them, in cost units
@@ -141,11 +141,11 @@ func (r *renderer) expression(src string) (any, error) {
 	if r.expressions++; r.expressions > MaxExpressions {
 		return nil, fmt.Errorf("%w: more than %d expressions", ErrTooLarge, MaxExpressions)
 	}
-	r.compiled += compileCost(src)
-	p, err := compile(source{text: src, item: r.item})
+	p, err := r.compile(src)
 	if err != nil {
-		return nil, wrong(src, err)
+		return nil, err
 	}
+	r.compiled += p.cost
 	v, err := r.value(p)
 	if err != nil {
 		return nil, wrong(src, err)

@@ -45,6 +45,9 @@ func Decide(in Input) Decision {
 		setPhase,        // Queued, Running or Suspended
 		startSteps,      // steps and items that may begin, as far as there are places
 	)
+	if d.unread {
+		return decideUnread(in)
+	}
 	return complete(d)
 }
 
@@ -52,10 +55,10 @@ func Decide(in Input) Decision {
 // or by finish.
 type stage func(*draft)
 
-// runStages runs stages in order until one ends the run.
+// runStages runs stages in order until one ends the run, or finds that nothing can be decided yet.
 func runStages(d *draft, stages ...stage) {
 	for _, stage := range stages {
-		if stage(d); d.ended != nil {
+		if stage(d); d.ended != nil || d.unread {
 			return
 		}
 	}

@@ -133,7 +133,8 @@
 // takes beyond the budget is what one step may take. Input.Evaluated has what the decisions of the
 // pass before gave, with a hash of what each place saw: equal sights give equal values. A Quick
 // decision stops where it would be noticed, and a Glance before the first expression; the shell
-// makes the same decision again then, or none.
+// makes the same decision again then, or none. To compile counts, too: a new run whose expressions
+// take longer than MaxQuickSpecCost is left as it is, without a status.
 //
 // # Child runs
 //

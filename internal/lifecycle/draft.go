@@ -59,6 +59,7 @@ type outcome struct {
 	assembling  bool // the output of a step with forEach waits for the object store
 	progressed  int  // steps and items that begin, or end as they do, with this decision
 	left        bool // an expression is left for the next decision
+	unread      bool // so is all: the spec is not validated yet
 	locksAway   bool // the store of locks answered nothing about a step
 }
 

@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
@@ -53,22 +55,43 @@ func initialize(d *draft) {
 	if known := d.in.Evaluated; known != nil && known.Valid {
 		return
 	}
-	if problems := problemsOf(d); len(problems) > 0 {
-		endRun(d, report.InvalidSpec(problems))
+	if d.in.Glance {
+		d.unread = true
 		return
 	}
-	d.view.Done.Fresh.Valid = true
+	problems, whole := problemsOf(d)
+	switch {
+	case !whole:
+		d.unread = true
+	case len(problems) > 0:
+		endRun(d, report.InvalidSpec(problems))
+	default:
+		d.view.Done.Fresh.Valid = true
+	}
 }
 
-// problemsOf is what is wrong with the run: of the first kind that is found.
-func problemsOf(d *draft) []string {
+// decideUnread leaves a run as it is whose spec takes longer to look at than this decision may. No
+// status may be written: one that has the steps says that they were validated.
+func decideUnread(in Input) Decision {
+	return Decision{
+		Status: stored(in.Run), Verdicts: verdicts(in.Results, Waiting), Evaluated: in.Evaluated, Wake: in.Now, Changed: in.Glance, Cut: !in.Glance,
+	}
+}
+
+// problemsOf is what is wrong with the run: of the first kind that is found. Not whole: to find
+// that out takes longer than a quick decision may.
+func problemsOf(d *draft) (problems []string, whole bool) {
 	switch {
 	case d.in.Parent != nil && len(d.run.Spec.Locks) > 0:
-		return []string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}
+		return []string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}, true
 	case d.in.Origin.Problem != "":
-		return []string{d.in.Origin.Problem}
+		return []string{d.in.Origin.Problem}, true
 	case len(d.in.Template.Problems) > 0:
-		return d.in.Template.Problems
+		return d.in.Template.Problems, true
 	}
-	return dag.Validate(asCreated(d), &d.plan, nestOf(d))
+	m := expr.Meter{Pause: d.in.Pause}
+	if d.in.Quick {
+		m.Most = bounds.MaxQuickSpecCost
+	}
+	return dag.Validate(asCreated(d), &d.plan, nestOf(d), &m)
 }

@@ -272,12 +272,49 @@ func TestATemplateIsValidatedOnceForEachGeneration(t *testing.T) {
 	good, bad := &v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}
 	good.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
 	bad.Spec.Steps = []v1alpha1.Step{{Name: "A", Job: &v1alpha1.Job{Topic: "t"}}}
-	mem := newMemory("u")
-	first := mem.problems(1, bad)
-	if again := mem.problems(1, good); first == "" || again != first {
+	mem, r := newMemory("u"), &Reconciler{}
+	problems := func(generation int64, run *v1alpha1.WorkflowRun) string {
+		wrong, err := r.problems(t.Context(), mem, generation, run)
+		if err != nil {
+			t.Error(err)
+		}
+		return wrong
+	}
+	first := problems(1, bad)
+	if again := problems(1, good); first == "" || again != first {
 		t.Errorf("first %q, then %q", first, again)
 	}
-	if edited := mem.problems(2, good); edited != "" {
+	if edited := problems(2, good); edited != "" {
 		t.Errorf("after an edit: %q", edited)
+	}
+}
+
+// mutation: problems that remembers a template which there was no desk for, or asks for that of
+// another namespace.
+func TestALongTemplateIsValidatedAtADesk(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{}
+	run.Namespace = "team"
+	for i := range 50 {
+		step := v1alpha1.Step{Name: fmt.Sprintf("s%d", i), Job: &v1alpha1.Job{Topic: "t"}}
+		step.When = strings.Repeat("[1].map(x, x).size() + ", 40) + "1 > 0"
+		run.Spec.Steps = append(run.Spec.Steps, step)
+	}
+	asked, away := "", errors.New("the operator stops")
+	r := &Reconciler{Desk: func(_ context.Context, namespace string) (rest, leave func(), err error) {
+		asked += namespace + " "
+		return func() {}, func() { asked += "left " }, away
+	}}
+	mem := newMemory("u")
+	if _, err := r.problems(t.Context(), mem, 1, run); !errors.Is(err, away) {
+		t.Errorf("without a desk: %v", err)
+	}
+	away = nil
+	for range 2 {
+		if wrong, err := r.problems(t.Context(), mem, 1, run); err != nil || wrong != "" {
+			t.Errorf("%q, %v", wrong, err)
+		}
+	}
+	if asked != "team team left " {
+		t.Errorf("desks: %s", asked)
 	}
 }

@@ -179,7 +179,11 @@ func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
-	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), mem.problems(s.Generation, run)); why != "" {
+	wrong, err := r.problems(ctx, mem, s.Generation, run)
+	if err != nil {
+		return verdict{}, err
+	}
+	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), wrong); why != "" {
 		return verdict{cut(why), true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
@@ -243,11 +247,15 @@ type memory struct {
 
 // problems is invalid, asked once for each generation: it compiles all expressions of the
 // template, and there is a pass each minute.
-func (m *memory) problems(generation int64, run *v1alpha1.WorkflowRun) string {
+func (r *Reconciler) problems(ctx context.Context, m *memory, generation int64, run *v1alpha1.WorkflowRun) (string, error) {
 	if m.checked != generation {
-		m.checked, m.wrong = generation, invalid(run)
+		wrong, err := r.invalid(ctx, run)
+		if err != nil {
+			return "", fmt.Errorf("validate the template: %w", err)
+		}
+		m.checked, m.wrong = generation, wrong
 	}
-	return m.wrong
+	return m.wrong, nil
 }
 
 // learn keeps what the API server said of a generation.

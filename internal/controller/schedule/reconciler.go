@@ -54,6 +54,9 @@ type Reconciler struct {
 	// Turn gives a pass over a schedule a place, until it leaves; Wake is called for one that may
 	// not have one now, when it may. Nil: each pass has one.
 	Turn func(schedule types.NamespacedName) (leave func(), may bool)
+	// Desk gives a namespace a place for what takes long, which rests now and then,
+	// until it leaves.
+	Desk func(ctx context.Context, namespace string) (rest, leave func(), err error)
 
 	waker    waker
 	mu       sync.Mutex

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,14 +117,17 @@ func unpermitted(run *v1alpha1.WorkflowRun, labels, annotations map[string]strin
 
 // invalid says what is wrong with the steps of a run, as the run controller would; empty: nothing,
 // or it has none of its own.
-func invalid(run *v1alpha1.WorkflowRun) string {
+func (r *Reconciler) invalid(ctx context.Context, run *v1alpha1.WorkflowRun) (string, error) {
 	if len(run.Spec.Steps) == 0 {
-		return ""
+		return "", nil
 	}
 	plan := dag.Of(run)
-	problems := dag.Validate(run, &plan, dag.Top)
+	problems, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest, leave func(), err error) { return r.Desk(ctx, run.Namespace) })
+	if err != nil {
+		return "", err
+	}
 	for i := range problems {
 		problems[i] = "spec.runTemplate." + problems[i]
 	}
-	return strings.Join(problems, "; ")
+	return strings.Join(problems, "; "), nil
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
@@ -29,6 +32,8 @@ import (
 )
 
 const (
+	// AtOnce is how many Workflows are worked on at the same time.
+	AtOnce = 4
 	// firstBackoff is the wait after the first error in a row; it doubles with each,
 	// up to maxBackoff.
 	firstBackoff = 50 * time.Millisecond
@@ -52,6 +57,23 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Owner names who writes.
 	Owner client.FieldOwner
+	// Turn gives a pass over a Workflow a place, until it leaves; Wake is called for one that may
+	// not have one now, when it may. Nil: each pass has one.
+	Turn func(workflow types.NamespacedName) (leave func(), may bool)
+	// Desk gives a namespace a place for what takes long, which rests now and then,
+	// until it leaves.
+	Desk func(ctx context.Context, namespace string) (rest, leave func(), err error)
+
+	queue atomic.Pointer[queue]
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Wake has a pass made over a Workflow.
+func (r *Reconciler) Wake(workflow types.NamespacedName) {
+	if q := r.queue.Load(); q != nil {
+		(*q).Add(reconcile.Request{NamespacedName: workflow})
+	}
 }
 
 // SetupWithManager adds the controller to a manager. It watches the metadata of Workflows: their
@@ -59,8 +81,12 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("workflow").
 		For(&v1alpha1.Workflow{}, builder.OnlyMetadata, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
+			r.queue.Store(&q)
+			return nil
+		})).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 2,
+			MaxConcurrentReconciles: AtOnce + 1, // one tells those that have to wait that they have
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
 		}).
 		Complete(passes.UntilStop(r))
@@ -70,8 +96,21 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// Reconcile keeps the current revision of one Workflow, and writes its status if that is another.
+// Reconcile looks at one Workflow when it is its namespace's turn: somebody may edit his all the
+// time.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.Turn != nil {
+		leave, may := r.Turn(req.NamespacedName)
+		if !may {
+			return reconcile.Result{}, nil // it is woken
+		}
+		defer leave()
+	}
+	return r.look(ctx, req)
+}
+
+// look keeps the current revision of a Workflow, and writes its status if that is another.
+func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w := &v1alpha1.Workflow{}
 	if err := r.Live.Get(ctx, req.NamespacedName, w); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -83,7 +122,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err)
 	}
-	status := r.statusOf(w, content)
+	if known(w, content) {
+		return reconcile.Result{}, nil
+	}
+	problems, err := r.problemsOf(ctx, w, content)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("validate Workflow %s: %w", req.NamespacedName, err)
+	}
+	status := r.statusOf(w, content, problems)
 	if equality.Semantic.DeepEqual(w.Status, status) {
 		return reconcile.Result{}, nil
 	}
@@ -98,8 +144,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
+// known says whether status has that this version of a Workflow can be followed: it is not
+// validated again, by each replica that begins.
+func known(w *v1alpha1.Workflow, c *template.Content) bool {
+	return w.Status != nil && w.Status.ObservedGeneration == w.Generation && w.Status.Revision == c.Revision &&
+		meta.IsStatusConditionTrue(w.Status.Conditions, v1alpha1.ConditionReady)
+}
+
 // statusOf is the status of a Workflow whose current revision is kept.
-func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content) *v1alpha1.WorkflowStatus {
+func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content, problems []string) *v1alpha1.WorkflowStatus {
 	next := &v1alpha1.WorkflowStatus{}
 	if w.Status != nil {
 		next = w.Status.DeepCopy()
@@ -112,7 +165,7 @@ func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content) *v1alph
 	}
 	stalled := ready
 	stalled.Type, stalled.Status = v1alpha1.ConditionStalled, metav1.ConditionFalse
-	if problems := problemsOf(c); len(problems) > 0 {
+	if len(problems) > 0 {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonInvalidTemplate
 		ready.Message = bounds.Cut(strings.Join(problems, "; "), bounds.MaxProblemsChars)
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, ready.Reason, bounds.Cut(ready.Message, bounds.MaxToolChars)
@@ -124,12 +177,16 @@ func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content) *v1alph
 
 // problemsOf is what is wrong with a version of a Workflow, each with its field. What depends on
 // the inputs of a run is found when that is first seen.
-func problemsOf(c *template.Content) []string {
+func (r *Reconciler) problemsOf(ctx context.Context, w *v1alpha1.Workflow, c *template.Content) ([]string, error) {
 	problems := c.Problems()
 	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
 	plan := dag.Of(run)
-	for _, problem := range dag.Validate(run, &plan, dag.Top) {
+	found, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest, leave func(), err error) { return r.Desk(ctx, w.Namespace) })
+	if err != nil {
+		return nil, err
+	}
+	for _, problem := range found {
 		problems = append(problems, "spec.template."+strings.TrimPrefix(problem, "spec."))
 	}
-	return problems
+	return problems, nil
 }

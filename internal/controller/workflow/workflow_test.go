@@ -18,8 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -175,6 +177,77 @@ func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 	}
 	if _, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.ns, Name: "none"}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A Workflow that is full of expressions takes seconds to validate. Somebody may edit one all the
+// time, and each replica that begins sees all of them.
+//
+// mutations: problemsOf that validates without a desk, or at that of another namespace; look
+// without known, or known that heeds no revision, or nothing but it.
+func TestReconciler_ValidatesALongWorkflowAtADeskAndOnce(t *testing.T) {
+	w := newWorld(t)
+	var desks, left, rests int
+	w.r.Desk = func(_ context.Context, namespace string) (rest, leave func(), err error) {
+		if desks++; namespace != w.ns {
+			t.Errorf("a desk of %s", namespace)
+		}
+		return func() { rests++ }, func() { left++ }, nil
+	}
+	long := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "long"}}
+	for i := range 50 {
+		step := v1alpha1.Step{Name: fmt.Sprintf("s%d", i), Job: &v1alpha1.Job{Topic: "t"}}
+		step.When = strings.Repeat("[1].map(x, x).size() + ", 40) + "1 > 0"
+		long.Spec.Template.Steps = append(long.Spec.Template.Steps, step)
+	}
+	w.must(w.client.Create(t.Context(), long))
+	for range 2 {
+		long = w.reconcile(long)
+	}
+	if !meta.IsStatusConditionTrue(long.Status.Conditions, v1alpha1.ConditionReady) || desks != 1 || left != 1 || rests < 50 {
+		t.Errorf("%+v: %d desks, %d left, %d rests", long.Status.Conditions, desks, left, rests)
+	}
+	long.Spec.Template.Steps[49].When = "steps.nobody.phase == 'Failed'"
+	w.must(w.client.Update(t.Context(), long))
+	for range 2 {
+		long = w.reconcile(long)
+	}
+	if meta.IsStatusConditionTrue(long.Status.Conditions, v1alpha1.ConditionReady) || desks != 3 || left != 3 {
+		t.Errorf("after an edit, twice: %+v: %d desks, %d left", long.Status.Conditions, desks, left)
+	}
+}
+
+// mutation: Reconcile without its turn, or that keeps it; Wake that adds nothing.
+func TestReconciler_WaitsForItsTurn(t *testing.T) {
+	may, under := false, 0
+	r := &Reconciler{Live: interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			if under != 1 {
+				t.Error("it is looked at out of turn")
+			}
+			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflows").GroupResource(), "w")
+		},
+	})}
+	r.Turn = func(types.NamespacedName) (func(), bool) {
+		if !may {
+			return nil, false
+		}
+		under++
+		return func() { under-- }, true
+	}
+	key := types.NamespacedName{Namespace: "team", Name: "w"}
+	r.Wake(key) // before it is started
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	r.queue.Store(&q)
+	for range 2 {
+		if result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil || result != (reconcile.Result{}) || under != 0 {
+			t.Errorf("%+v, %v, %d under way", result, err, under)
+		}
+		may = true
+	}
+	if r.Wake(key); q.Len() != 1 {
+		t.Errorf("%d are woken", q.Len())
 	}
 }
 

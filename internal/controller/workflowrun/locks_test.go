@@ -275,6 +275,8 @@ var _ = Describe("locks across runs", func() {
 		second := w.create(ctx, diamond(), wanted)
 		r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
 		Expect(w.get(ctx, first).Spec.Shutdown).To(Equal(v1alpha1.ShutdownCancel))
+		Expect(endedAs(r.finish(ctx, first))).To(Equal("Cancelled Cancelled"))
+		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))
 
 	// mutation: cancel without the UID in its patch makes this fail; so does an error for a holder

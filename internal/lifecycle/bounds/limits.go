@@ -45,6 +45,7 @@ const (
 	MaxDepth         = 4 << 10                            // nesting that JSON readers surely take
 	MaxDecisionCost  = expr.MaxCost                       // what expressions may take in one pass before the others wait for the next one; at a desk, more
 	MaxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms
+	MaxQuickSpecCost = expr.MaxCost                       // of the expressions of a spec that a quick decision compiles at first sight: some 50 ms, once in a run's life
 	MaxQuickBytes    = 4 << 10                            // of a template that a quick decision evaluates: it may have to be compiled
 	CostOfPlace      = 20                                 // of each condition and template, beside its expressions
 	MaxNameChars     = 253                                // a name of a user or an object

@@ -91,7 +91,7 @@ func saysWork(spec *v1alpha1.WorkflowRunSpec) bool {
 // child checks a step that is a child run, with all that is nested in it.
 func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	if v.object(field+".inputs", run.Inputs, bounds.MaxJobInputBytes) {
-		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs))
+		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs), v.meter)
 		v.references(i, field+".inputs", names, err)
 	}
 	if v.nest.Level >= maxLevels {
@@ -108,7 +108,9 @@ func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	child := &v1alpha1.WorkflowRun{Spec: spec}
 	child.CreationTimestamp = v.run.CreationTimestamp
 	p := Of(child)
-	for _, problem := range Validate(child, &p, v.nest.Child(v.plan)) {
+	problems, whole := validate(child, &p, v.nest.Child(v.plan), v.meter)
+	v.unread = v.unread || !whole
+	for _, problem := range problems {
 		v.problems = append(v.problems, fmt.Sprintf("%s.%s", field, problem))
 	}
 }

@@ -45,11 +45,12 @@ func TestAllRunsBelowTheOneAtTheTopAreBounded(t *testing.T) {
 func TestARunWithMoreRunsThanMayBeBelowItIsRefused(t *testing.T) {
 	run := runsOf(3)
 	plan := Of(run)
-	got := Validate(run, &plan, Nest{Level: 2, Below: 2})
+	got, _ := Validate(run, &plan, Nest{Level: 2, Below: 2}, nil)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "spec.steps: 3 steps are runs, and 2 runs may be below this one") {
 		t.Errorf("%q", got)
 	}
-	for _, problem := range Validate(run, &plan, Nest{Level: 2, Below: 3}) {
+	problems, _ := Validate(run, &plan, Nest{Level: 2, Below: 3}, nil)
+	for _, problem := range problems {
 		if strings.Contains(problem, "may be below this one") {
 			t.Error(problem)
 		}

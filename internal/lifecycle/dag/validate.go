@@ -4,6 +4,7 @@ package dag
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -38,9 +39,46 @@ var (
 const maxTopicChars = 100
 
 // Validate lists what is wrong with a spec, each with its field, in spec order; empty: it
-// can be run. nest says where the run is among those that are nested.
-func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest) []string {
-	spec := &run.Spec
+// can be run. nest says where the run is among those that are nested. Not whole: the meter had no
+// more to give, and the list says nothing. The meter may be nil.
+func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, m *expr.Meter) (problems []string, whole bool) {
+	return validate(run, p, nest, expr.Metered(m))
+}
+
+// ValidateAt is Validate for who may wait: what takes long is done at a desk, where it rests now
+// and then. The error is that of desk.
+func ValidateAt(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, desk func() (rest, leave func(), err error)) ([]string, error) {
+	problems, whole := Validate(run, p, nest, &expr.Meter{Most: bounds.MaxQuickSpecCost})
+	if whole {
+		return problems, nil
+	}
+	rest, leave, err := desk()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	problems, _ = Validate(run, p, nest, &expr.Meter{Pause: rest})
+	return problems, nil
+}
+
+func validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, meter expr.Option) (problems []string, whole bool) {
+	v := validator{run: run, plan: p, nest: nest, meter: meter}
+	if problems := v.sizes(); len(problems) > 0 {
+		return problems, true
+	}
+	v.object("spec.inputs", run.Spec.Inputs, bounds.MaxInputsBytes)
+	for i := 0; i < len(p.Steps) && !v.unread; i++ {
+		v.step(i)
+	}
+	v.locks(-1, "spec.locks", run.Spec.Locks)
+	v.acyclic()
+	v.outputs()
+	return v.problems, !v.unread
+}
+
+// sizes are why a spec is not looked at.
+func (v *validator) sizes() []string {
+	spec, p := &v.run.Spec, v.plan
 	switch n := len(p.Steps); {
 	case len(spec.Steps) == 0:
 		return []string{"spec.steps: at least one step is needed"}
@@ -50,18 +88,10 @@ func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest) []string {
 	if n := specBytes(spec, p); n > bounds.MaxSpecBytes {
 		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, bounds.MaxSpecBytes)}
 	}
-	if n := p.ChildRuns(); n > nest.Below {
-		return []string{fmt.Sprintf("spec.steps: %d steps are runs, and %d runs may be below this one: %d are below the run at the top at most, in equal shares", n, nest.Below, bounds.MaxRunsBelow)}
+	if n := p.ChildRuns(); n > v.nest.Below {
+		return []string{fmt.Sprintf("spec.steps: %d steps are runs, and %d runs may be below this one: %d are below the run at the top at most, in equal shares", n, v.nest.Below, bounds.MaxRunsBelow)}
 	}
-	v := validator{run: run, plan: p, nest: nest}
-	v.object("spec.inputs", spec.Inputs, bounds.MaxInputsBytes)
-	for i := range p.Steps {
-		v.step(i)
-	}
-	v.locks(-1, "spec.locks", spec.Locks)
-	v.acyclic()
-	v.outputs()
-	return v.problems
+	return nil
 }
 
 func locksBytes(requests []v1alpha1.LockRequest) (n int) {
@@ -106,11 +136,22 @@ type validator struct {
 	taken    int // locks so far
 	forEachs int // steps with forEach so far
 	nest     Nest
+	meter    expr.Option
+	unread   bool // the meter had no more to give
 	problems []string
 }
 
 func (v *validator) add(field, format string, args ...any) {
 	v.problems = append(v.problems, field+": "+fmt.Sprintf(format, args...))
+}
+
+// wrong adds what is wrong with the expressions of a field.
+func (v *validator) wrong(field string, err error) {
+	if errors.Is(err, expr.ErrUnread) {
+		v.unread = true
+		return
+	}
+	v.add(field, "%v", err)
 }
 
 // Field is where a step stands.
@@ -132,7 +173,7 @@ func (v *validator) step(i int) {
 	v.dependencies(i, field+".dependsOn")
 	v.locks(i, field+".locks", s.Locks)
 	if s.When != "" {
-		names, err := expr.ConditionSteps(s.When)
+		names, err := expr.ConditionSteps(s.When, v.meter)
 		v.references(i, field+".when", names, err)
 	}
 	v.kind(i, field)
@@ -167,7 +208,7 @@ func (v *validator) job(i int, field string, job *v1alpha1.Job) {
 			quote(job.Topic), maxTopicChars)
 	}
 	if v.object(field+".input", job.Input, bounds.MaxJobInputBytes) {
-		names, err := expr.TemplateSteps(bounds.Raw(job.Input), WithItem(&v.plan.Steps[i])...)
+		names, err := expr.TemplateSteps(bounds.Raw(job.Input), append(WithItem(&v.plan.Steps[i]), v.meter)...)
 		v.references(i, field+".input", names, err)
 	}
 }
@@ -177,7 +218,7 @@ func (v *validator) forEach(i int, field string) {
 	if f == nil {
 		return
 	}
-	names, err := expr.ListSteps(f.Items)
+	names, err := expr.ListSteps(f.Items, v.meter)
 	v.references(i, field+".items", names, err)
 	if f.MaxParallel < 0 || f.MaxParallel > bounds.MaxItemsParallel {
 		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, bounds.MaxItemsParallel)
@@ -194,9 +235,9 @@ func (v *validator) outputs() {
 	if !v.object("spec.outputs", v.run.Spec.Outputs, bounds.MaxJobInputBytes) {
 		return
 	}
-	names, err := expr.TemplateSteps(raw)
+	names, err := expr.TemplateSteps(raw, v.meter)
 	if err != nil {
-		v.add("spec.outputs", "%v", err)
+		v.wrong("spec.outputs", err)
 		return
 	}
 	for _, name := range names {
@@ -210,7 +251,7 @@ func (v *validator) outputs() {
 // certain when it starts.
 func (v *validator) references(i int, field string, names []string, err error) {
 	if err != nil {
-		v.add(field, "%v", err)
+		v.wrong(field, err)
 		return
 	}
 	if len(names) == 0 {

@@ -44,6 +44,13 @@ func (e *Evaluations) limit() int {
 	return 0
 }
 
+// metered has what takes long pause while expressions are compiled. What that costs is counted
+// where they are evaluated.
+func (e *Evaluations) metered() expr.Option { return expr.Metered(&expr.Meter{Pause: e.Pause}) }
+
+// tooLarge says whether a template is one that a quick decision does not even compile.
+func (e *Evaluations) tooLarge(size int) bool { return e.Quick && size > bounds.MaxQuickBytes }
+
 // spent counts what an evaluation took. Many that are short take long together.
 func (e *Evaluations) spent(cost int) {
 	e.Fresh.Cost += cost + bounds.CostOfPlace
@@ -77,11 +84,13 @@ func (e *Evaluations) value(key string, size int, f func() (json.RawMessage, int
 	if v, ok := e.find(key); ok {
 		return v, nil
 	}
-	if e.Enough() || e.Quick && size > bounds.MaxQuickBytes {
+	if e.Enough() || e.tooLarge(size) {
 		return nil, ErrEnough
 	}
 	v, cost, err := f()
-	e.spent(cost)
+	if err == nil || cost > 0 { // else what it reads is not there yet
+		e.spent(cost)
+	}
 	if e.Quick && errors.Is(err, expr.ErrTooCostly) {
 		return nil, ErrEnough
 	}

@@ -45,10 +45,7 @@ type ItemLocks struct {
 // ItemLocks are those of step i.
 func (v *View) ItemLocks(i int, list []any) (*ItemLocks, error) {
 	locks := v.plan.Steps[i].ForEach.Locks
-	reads, err := expr.TemplateOutputs(dag.LockTemplate(locks...), expr.WithItem)
-	if err == nil {
-		err = v.loaded(v.plan.Sees(i), reads)
-	}
+	reads, err := v.readsOf(v.plan.Sees(i), dag.LockTemplate(locks...), expr.WithItem)
 	if err != nil {
 		return nil, fmt.Errorf("locks: %w", err)
 	}
@@ -90,10 +87,10 @@ type ItemRenderer struct {
 // ItemRenderer is that of step i.
 func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
-	reads, err := expr.TemplateOutputs(raw, expr.WithItem)
-	if err == nil {
-		err = v.loaded(v.plan.Sees(i), reads)
+	if v.Done.tooLarge(len(raw)) {
+		return nil, ErrEnough
 	}
+	reads, err := v.readsOf(v.plan.Sees(i), raw, expr.WithItem)
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
@@ -131,7 +128,10 @@ func (r *ItemRenderer) Render(item int) (json.RawMessage, *v1alpha1.StepError, e
 func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 	step := &v.plan.Steps[i]
 	for _, raw := range [][]byte{bounds.Raw(step.Job.Input), dag.LockTemplate(step.ForEach.Locks...)} {
-		more, err := expr.TemplateOutputs(raw, expr.WithItem)
+		if v.Done.tooLarge(len(raw)) {
+			continue // nor is it rendered
+		}
+		more, err := expr.TemplateOutputs(raw, expr.WithItem, v.Done.metered())
 		if err != nil {
 			continue // ItemRenderer and ItemLocks say so
 		}
@@ -143,7 +143,7 @@ func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 // List evaluates the items of step i.
 func (v *View) List(i int) ([]any, error) {
 	src := v.plan.Steps[i].ForEach.Items
-	reads, err := expr.ListOutputs(src)
+	reads, err := expr.ListOutputs(src, v.Done.metered())
 	if err == nil {
 		// Both are read together when a job is rendered again.
 		err = v.loaded(v.plan.Sees(i), v.withItems(i, reads))

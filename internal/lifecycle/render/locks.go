@@ -31,14 +31,11 @@ func (v *View) Keys(i int, requests []v1alpha1.LockRequest) ([]any, error) {
 		sees, finally, vars = v.plan.Sees(i), v.plan.IsFinally(i), func(reads expr.Outputs) (expr.Vars, error) { return v.varsOf(i, reads) }
 	}
 	raw := dag.LockTemplate(requests...)
-	reads, err := expr.TemplateOutputs(raw)
-	if err == nil {
-		err = v.loaded(sees, reads)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("locks: %w", err)
-	}
 	text, err := v.Done.value(v.place(fmt.Sprintf("%d/locks", i), sees, finally), len(raw), func() (json.RawMessage, int, error) {
+		reads, err := v.readsOf(sees, raw)
+		if err != nil {
+			return nil, 0, fmt.Errorf("locks: %w", err)
+		}
 		vars, err := vars(reads)
 		if err != nil {
 			return nil, 0, err

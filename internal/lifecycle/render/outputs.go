@@ -114,14 +114,11 @@ func (v *View) loaded(steps []int, reads expr.Outputs) error {
 // Returned evaluates spec.outputs, which see all of spec.steps.
 func (v *View) Returned(raw []byte) ([]byte, error) {
 	steps := v.plan.MainSteps()
-	reads, err := expr.TemplateOutputs(raw)
-	if err == nil {
-		err = v.loaded(steps, reads)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("outputs: %w", err)
-	}
 	return v.Done.value(v.place("outputs", steps, false), len(raw), func() (json.RawMessage, int, error) {
+		reads, err := v.readsOf(steps, raw)
+		if err != nil {
+			return nil, 0, fmt.Errorf("outputs: %w", err)
+		}
 		vars, err := v.vars(steps, reads)
 		if err != nil {
 			return nil, 0, err

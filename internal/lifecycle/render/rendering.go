@@ -170,7 +170,7 @@ func (r *Rendering) input(i, item int) (json.RawMessage, error) {
 // Needs names the outputs in the object store that Job needs for an attempt.
 func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 	i, item, _, ok := r.Find(id)
-	if !ok || item >= 0 && r.items[i] != nil {
+	if !ok || item >= 0 && r.items[i] != nil || r.view.Done.tooLarge(len(bounds.Raw(r.plan.Steps[i].Job.Input))) {
 		return nil
 	}
 	reads, err := r.reads(i, item)
@@ -182,10 +182,10 @@ func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 
 // reads are the outputs that input has to find loaded.
 func (r *Rendering) reads(i, item int) (expr.Outputs, error) {
-	step := &r.plan.Steps[i]
+	step, metered := &r.plan.Steps[i], r.view.Done.metered()
 	if _, known := r.lists[step.Name]; known || item < 0 {
-		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), dag.WithItem(step)...)
+		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), append(dag.WithItem(step), metered)...)
 	}
-	reads, err := expr.ListOutputs(step.ForEach.Items)
+	reads, err := expr.ListOutputs(step.ForEach.Items, metered)
 	return r.view.withItems(i, reads), err
 }

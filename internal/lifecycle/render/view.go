@@ -155,14 +155,14 @@ func (v *View) Wanted(i int) (bool, error) {
 	if src == "" {
 		return true, nil
 	}
-	reads, err := expr.ConditionOutputs(src)
-	if err == nil {
-		err = v.loaded(v.plan.Sees(i), reads)
-	}
-	if err != nil {
-		return false, fmt.Errorf("when: %w", err)
-	}
 	said, err := v.Done.value(v.place(fmt.Sprintf("%d/when", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(src), func() (json.RawMessage, int, error) {
+		reads, err := expr.ConditionOutputs(src, v.Done.metered())
+		if err == nil {
+			err = v.loaded(v.plan.Sees(i), reads)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("when: %w", err)
+		}
 		return v.wantedBy(i, reads)
 	})
 	return string(said) == "true", err
@@ -171,14 +171,11 @@ func (v *View) Wanted(i int) (bool, error) {
 // Render evaluates the input of step i.
 func (v *View) Render(i int) (json.RawMessage, error) {
 	raw, field := Template(&v.plan.Steps[i])
-	reads, err := expr.TemplateOutputs(raw)
-	if err == nil {
-		err = v.loaded(v.plan.Sees(i), reads)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
 	return v.Done.value(v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(raw), func() (json.RawMessage, int, error) {
+		reads, err := v.readsOf(v.plan.Sees(i), raw)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", field, err)
+		}
 		vars, err := v.varsOf(i, reads)
 		if err != nil {
 			return nil, 0, err
@@ -189,6 +186,15 @@ func (v *View) Render(i int) (json.RawMessage, error) {
 		}
 		return input, cost, nil
 	})
+}
+
+// readsOf are the outputs that a template reads, which are loaded.
+func (v *View) readsOf(sees []int, raw []byte, with ...expr.Option) (expr.Outputs, error) {
+	reads, err := expr.TemplateOutputs(raw, append(with, v.Done.metered())...)
+	if err != nil {
+		return reads, err
+	}
+	return reads, v.loaded(sees, reads)
 }
 
 // Template is what is evaluated when a step that takes a place starts, and the field in

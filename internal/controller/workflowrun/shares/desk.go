@@ -98,6 +98,16 @@ func (d *Desks) yields(tenant string) time.Duration {
 	return 0
 }
 
+// Work gives a desk to work of a tenant that is no pass over a run: to validate a Workflow, say.
+// What takes long is to rest now and then, and to leave at its end. The error says why ctx ended.
+func (d *Desks) Work(ctx context.Context, tenant string) (rest, leave func(), err error) {
+	desk := d.For(tenant)
+	if err := desk.need(ctx); err != nil {
+		return nil, nil, err
+	}
+	return func() { desk.Rest(ctx) }, desk.StandUp, nil
+}
+
 // Desk is what one pass of a tenant has to do with the desks.
 type Desk struct {
 	desks  *Desks

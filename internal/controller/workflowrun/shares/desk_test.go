@@ -349,3 +349,23 @@ func TestDesksLeaveMostCores(t *testing.T) {
 		}
 	}
 }
+
+// mutation: Work that keeps its desk, that takes none, or that does not say why it has none.
+func TestDesks_WorkThatIsNoPass(t *testing.T) {
+	d, _ := newTestDesks(clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	rest, leave, err := d.Work(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest()
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	if _, _, err := d.Work(ended, "b"); !errors.Is(err, errTest) {
+		t.Errorf("while somebody has it: %v", err)
+	}
+	leave()
+	if _, leave, err = d.Work(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}

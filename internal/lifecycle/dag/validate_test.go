@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dag
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// mutation: ValidateAt that asks for a desk each time, or never, that keeps it, or does not rest.
+func TestValidateAt_TakesADeskForWhatTakesLong(t *testing.T) {
+	var rests, asked, left int
+	none := errors.New("there is no desk")
+	for name, c := range map[string]struct {
+		steps      int
+		desk, want error
+		asked      int
+	}{
+		"a short spec":                  {1, none, nil, 0},
+		"a long spec":                   {50, nil, nil, 1},
+		"a long spec without a desk":    {50, none, none, 1},
+		"what is wrong with a long one": {51, nil, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := &v1alpha1.WorkflowRun{}
+			for i := range c.steps {
+				when := strings.Repeat("[1].map(x, x).size() + ", 40) + "1 > 0"
+				if i == 50 {
+					when = "steps.nobody.phase == 'Failed'"
+				}
+				run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: fmt.Sprintf("s%d", i), When: when, Job: &v1alpha1.Job{Topic: "t"}})
+			}
+			rests, asked, left = 0, 0, 0
+			plan := Of(run)
+			problems, err := ValidateAt(run, &plan, Top, func() (rest, leave func(), err error) {
+				asked++
+				return func() { rests++ }, func() { left++ }, c.desk
+			})
+			if !errors.Is(err, c.want) || asked != c.asked || (len(problems) == 1) != (c.steps == 51) {
+				t.Errorf("%v, %v, asked %d times", problems, err, asked)
+			}
+			if used := c.asked == 1 && c.desk == nil; used != (left == 1) || used != (rests >= 50) {
+				t.Errorf("left %d times after %d rests", left, rests)
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+)
+
+// manyExpressions is a run of steps with so many expressions each, none of which is like another.
+func manyExpressions(steps, each int) *v1alpha1.WorkflowRun {
+	all := make([]v1alpha1.Step, 0, steps)
+	for i := range steps {
+		var b strings.Builder
+		for j := range each {
+			fmt.Fprintf(&b, `,"k%d":"${[%d].map(x, x + %d).size()}"`, j, i, j)
+		}
+		all = append(all, newStep(fmt.Sprintf("s%d", i), input("{"+b.String()[1:]+"}")))
+	}
+	run := newRun(all...)
+	run.Spec.MaxParallelSteps = int32(steps)
+	return run
+}
+
+// A valid spec takes seconds to validate if it is full of expressions, and it is validated before
+// anything is known of it.
+//
+// mutations: initialize that does not heed Quick, or Glance; decideUnread that says that nothing is
+// left; a meter without Pause.
+func TestALongSpecIsNotReadQuickly(t *testing.T) {
+	run := manyExpressions(50, 10)
+	pauses := 0
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Quick: true, Pause: func() { pauses++ }})
+	quick := Decide(in)
+	if diff := cmp.Diff(Decision{Status: stored(run), Verdicts: []Verdict{}, Cut: true, Wake: epoch}, quick); diff != "" || pauses > 400 {
+		t.Errorf("quick, after %d expressions: %s", pauses, diff)
+	}
+	pauses, in.Glance = 0, true
+	if glance := Decide(in); !glance.Changed || glance.Cut || len(glance.Status.Steps) > 0 || pauses > 0 {
+		t.Errorf("a glance, after %d expressions: %+v", pauses, glance)
+	}
+	pauses, in.Glance, in.Quick = 0, false, false
+	whole := Decide(in)
+	if len(whole.Dispatch) == 0 || whole.Evaluated == nil || !whole.Evaluated.Valid || pauses < 500 {
+		t.Fatalf("whole: dispatches %d, %+v, %d pauses", len(whole.Dispatch), whole.Evaluated, pauses)
+	}
+	pauses, in.Quick, in.Evaluated = 0, true, &Evaluated{Valid: true}
+	if known := Decide(in); len(known.Status.Steps) != 50 || pauses > 200 {
+		t.Errorf("known to be valid: %d steps, %d pauses", len(known.Status.Steps), pauses)
+	}
+}
+
+// What is wrong with a long spec is found, also in child runs, and by who has the time for it.
+//
+// mutation: validate that takes what it has not read for a mistake, or does not hand on that a
+// child run was not read.
+func TestWhatIsWrongWithALongSpec(t *testing.T) {
+	long := manyExpressions(50, 10)
+	spec, err := json.Marshal(v1alpha1.WorkflowRunSpec{Steps: long.Spec.Steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := newRun(newStep("c"))
+	nested.Spec.Steps[0].Job, nested.Spec.Steps[0].Run = nil, &v1alpha1.ChildRun{Spec: runtime.RawExtension{Raw: spec}}
+	outputs := manyExpressions(1, 1)
+	outputs.Spec.Outputs = raw(`{"z":"${nothing}"}`)
+	wrong := manyExpressions(50, 10)
+	wrong.Spec.Steps[49].When = "steps.nobody.phase == 'Failed'"
+	for name, c := range map[string]struct {
+		run   *v1alpha1.WorkflowRun
+		quick bool // finds it
+		valid bool
+	}{
+		"nothing":                {long, false, true},
+		"nothing in a child run": {nested, false, true},
+		"its last step":          {wrong, false, false},
+		"its outputs":            {outputs, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := letIn(Input{Run: c.run, Now: epoch, Lock: held(1), Quick: true})
+			if out := Decide(in); out.Cut == c.quick || (out.Status.Phase == v1alpha1.RunFailed) != c.quick {
+				t.Errorf("quick: cut %t, %s", out.Cut, out.Status.Phase)
+			}
+			in.Quick = false
+			if out := Decide(in); (out.Status.Phase == v1alpha1.RunFailed) == c.valid {
+				t.Errorf("whole: %s, %s", out.Status.Phase, told(&out.Status))
+			}
+		})
+	}
+}
+
+// A quick decision compiles the expressions of no more steps than it evaluates, and of no step
+// whose template is large.
+//
+// mutations: Render, or Wanted, that looks what a template reads before it is known whether it may
+// be evaluated; ItemRenderer, or withItems, without tooLarge.
+func TestAQuickDecisionCompilesLittle(t *testing.T) {
+	small, large := manyExpressions(100, 5), manyExpressions(5, 200)
+	conditions := manyExpressions(100, 1)
+	for i := range conditions.Spec.Steps {
+		conditions.Spec.Steps[i].When = fmt.Sprintf("[%d].map(x, x + 1).size() == 1", i)
+	}
+	items := manyExpressions(1, 150)
+	items.Spec.Steps[0].ForEach = &v1alpha1.ForEach{Items: "${[1,2]}"}
+	for name, c := range map[string]struct {
+		run  *v1alpha1.WorkflowRun
+		most int
+	}{
+		"small ones": {small, bounds.MaxQuickCost / 500}, "large ones": {large, 5}, "conditions": {conditions, bounds.MaxQuickCost / 500},
+		"those of items": {items, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pauses := 0
+			in := letIn(Input{Run: c.run, Now: epoch, Lock: held(1), Quick: true, Evaluated: &Evaluated{Valid: true}, Pause: func() { pauses++ }})
+			out := Decide(in)
+			if !out.Cut || pauses > 3*c.most {
+				t.Errorf("cut %t after %d pauses", out.Cut, pauses)
+			}
+			in.Quick = false
+			if out := Decide(in); len(out.Dispatch) == 0 {
+				t.Error("nothing goes out")
+			}
+		})
+	}
+}

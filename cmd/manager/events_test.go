@@ -4,103 +4,51 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/eventlog"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-// fakeEvents is an API server that keeps what was written, and lets a test hold a write up.
-type fakeEvents struct {
-	mu      sync.Mutex
-	written []string
-	during  func() error // while an event is written
-}
-
-func (f *fakeEvents) write(how string, e *eventsv1.Event) (*eventsv1.Event, error) {
-	if f.during != nil {
-		if err := f.during(); err != nil {
-			return nil, err
-		}
+// newEvents makes a writer of events.
+func newEvents(t *testing.T, create func(context.Context, *eventsv1.Event) error, exists func(types.UID) bool) (*eventlog.Writer, *prometheus.CounterVec) {
+	t.Helper()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.written = append(f.written, how+" "+e.Reason+" "+e.Regarding.Name)
-	return e, nil
+	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dropped_total", Help: "Left out."}, []string{"cause"})
+	return eventlog.New(eventlog.Options{
+		Scheme: scheme, Controller: eventSource, Instance: eventSource + "-a", Create: create, Gone: goneRun(exists), Dropped: dropped,
+		Clock: clock.RealClock{}, Log: logr.Discard(),
+	}), dropped
 }
 
-func (f *fakeEvents) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	return f.write("create", e)
+func runNamed(namespace, name string) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name)}}
 }
 
-func (f *fakeEvents) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	return f.write("update", e)
-}
-
-func (f *fakeEvents) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
-	return f.write("patch", e)
-}
-
-func (f *fakeEvents) list() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.written...)
-}
-
-func newLateCounter() prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: "late_total", Help: "Came too late."})
-}
-
-func eventAbout(kind, name string) *eventsv1.Event {
-	return &eventsv1.Event{Reason: "Told", Regarding: corev1.ObjectReference{Kind: kind, Name: name, UID: types.UID(name)}}
-}
-
-// mutations: an inTurn that does not wait, or keeps its place, makes this fail.
-func TestEventsAreWrittenOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hold := make(chan struct{})
-		api := &fakeEvents{during: func() error { <-hold; return nil }}
-		sink := newEventSink(api, func(types.UID) bool { return true }, newLateCounter())
-		for i := range 3 {
-			go func() { _, _ = sink.Create(t.Context(), eventAbout("WorkflowRun", fmt.Sprint(i))) }()
-		}
-		synctest.Wait()
-		errGone := errors.New("gone")
-		gone, cancel := context.WithCancelCause(t.Context())
-		cancel(errGone)
-		if _, err := sink.Create(gone, eventAbout("WorkflowRun", "nobody waits")); !errors.Is(err, errGone) {
-			t.Errorf("an event whose writer is gone: %v", err)
-		}
-		for done := range 3 {
-			if n, written := sink.Waiting(), len(api.list()); n != 3-done || written != done {
-				t.Errorf("%d wait and %d are written, want %d and %d", n, written, 3-done, done)
-			}
-			hold <- struct{}{}
-			synctest.Wait()
-		}
-		close(hold)
-		synctest.Wait()
-		if n, done := sink.Waiting(), len(api.list()); n != 0 || done != 3 {
-			t.Errorf("%d wait and %d are written at last", n, done)
-		}
-	})
-}
-
-// Mutations that make this fail: an inTurn that asks whether the run is there before it waits, or
-// not at all; a Patch that does not ask (the series); an error in place of a dropped event, which
-// client-go would try again; policies that are looked for among runs.
+// mutation: a goneRun that says of all runs that they exist, or that looks for policies among runs,
+// makes this fail.
 func TestNoEventIsWrittenAfterItsRunWasDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -111,21 +59,19 @@ func TestNoEventIsWrittenAfterItsRunWasDeleted(t *testing.T) {
 			return there[uid]
 		}
 		hold := make(chan struct{})
-		api := &fakeEvents{during: func() error { <-hold; return nil }}
-		late := newLateCounter()
-		sink := newEventSink(api, exists, late)
-		scheme, err := newScheme()
-		if err != nil {
-			t.Fatal(err)
-		}
+		var written []string
+		w, dropped := newEvents(t, func(_ context.Context, e *eventsv1.Event) error {
+			<-hold
+			mu.Lock()
+			defer mu.Unlock()
+			written = append(written, e.Reason+" "+e.Regarding.Name)
+			return nil
+		}, exists)
 		ctx, stop := context.WithCancel(t.Context())
-		recorder, err := newEventRecorder(ctx, sink, scheme)
-		if err != nil {
-			t.Fatal(err)
-		}
+		defer stop()
+		go w.Run(ctx)
 		tell := func(name, reason string) {
-			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "x", UID: types.UID(name)}}
-			recorder.Eventf(run, nil, "Normal", reason, "Advance", "note")
+			w.Eventf(runNamed("x", name), nil, "Normal", reason, "Advance", "note")
 			synctest.Wait()
 		}
 		tell("kept", "First")       // is being written
@@ -134,31 +80,89 @@ func TestNoEventIsWrittenAfterItsRunWasDeleted(t *testing.T) {
 		mu.Lock()
 		delete(there, "deleted")
 		mu.Unlock()
-		policy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", UID: "policy"}}
-		recorder.Eventf(policy, nil, "Normal", "Third", "Rollout", "note")
+		tell("deleted", "Succeeded")
+		w.Eventf(&v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", UID: "policy"}}, nil, "Normal", "Third", "Rollout", "note")
 		close(hold)
-		synctest.Wait()
-		want := []string{"create First kept", "create Second kept", "create Third policy"}
-		if diff := cmp.Diff(want, api.list()); diff != "" || testutil.ToFloat64(late) != 1 {
-			t.Errorf("%v came too late, want 1; written (-want +got):\n%s", testutil.ToFloat64(late), diff)
-		}
-
-		// A series is written once more when it is over, six minutes later.
-		mu.Lock()
-		there["again"] = true
-		mu.Unlock()
-		tell("again", "StepBackingOff")
-		tell("again", "StepBackingOff")
-		mu.Lock()
-		delete(there, "again")
-		mu.Unlock()
-		before := len(api.list())
 		time.Sleep(time.Hour) // of the bubble
 		synctest.Wait()
-		if said := api.list()[before:]; len(said) > 0 || testutil.ToFloat64(late) != 2 {
-			t.Errorf("written after the run was deleted: %v, %v were dropped, want 2", said, testutil.ToFloat64(late))
+		late := testutil.ToFloat64(dropped.WithLabelValues("deleted"))
+		want := []string{"First kept", "Third policy", "Second kept"}
+		if diff := cmp.Diff(want, written); diff != "" || late != 2 {
+			t.Errorf("%v came too late, want 2; written (-want +got):\n%s", late, diff)
 		}
-		stop()
-		synctest.Wait()
 	})
+}
+
+// mutation: a client that waits for as long as the API server asks, and tries again, makes this
+// fail; so does one that gives no error.
+func TestAWriteOfAnEventIsTriedOnce(t *testing.T) {
+	tries := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		tries++
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	create, err := eventsOf(&rest.Config{Host: s.URL}, s.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}})
+	if !apierrors.IsTooManyRequests(err) || tries != 1 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+}
+
+// mutation: an event without its time, a note of any length, an event of a policy in no namespace,
+// or an instance that is empty, is refused by the API server.
+func TestTheAPIServerTakesEvents(t *testing.T) {
+	server := testenv.APIServer(t, testenv.CRDs())
+	c, err := kubernetes.NewForConfig(server.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpClient, err := rest.HTTPClientFor(server.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer httpClient.CloseIdleConnections()
+	create, err := eventsOf(server.Config, httpClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan error)
+	w, _ := newEvents(t, func(ctx context.Context, e *eventsv1.Event) error {
+		err := create(ctx, e)
+		results <- err
+		return err
+	}, func(types.UID) bool { return true })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	policy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", UID: "policy"}}
+	w.Eventf(runNamed("default", "run"), nil, "Warning", "StepFailed", "Advance", "%s", strings.Repeat("€", 2000))
+	w.Eventf(runNamed("default", "run"), policy, "Normal", "Failed", "Advance", "note")
+	w.Eventf(policy, nil, "Normal", "InForce", "Rollout", "note")
+	for range 3 {
+		if err := <-results; err != nil {
+			t.Errorf("the API server says: %v", err)
+		}
+	}
+	for about, want := range map[string]int{"kind=WorkflowRun,regarding.name=run": 2, "kind=LockPolicy,regarding.name=policy": 1} {
+		list, err := c.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding." + about})
+		if err != nil || len(list.Items) != want {
+			t.Errorf("events of %s: %d, %v; want %d", about, len(list.Items), err, want)
+		}
+	}
+	described, err := c.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=WorkflowRun,involvedObject.uid=run,type=Warning"})
+	if err != nil || len(described.Items) != 1 || described.Items[0].Reason != "StepFailed" {
+		t.Errorf("as kubectl describe lists them: %v, %v", described, err)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -62,7 +63,7 @@ type adapters struct {
 	revisions             *revisions.Store
 	index                 *results.Index
 	figures               *workflowrun.Metrics
-	events                *workflowrun.BoundedEvents
+	events                events.EventRecorder
 	*sharing
 }
 

@@ -227,7 +227,8 @@ func expectRunnable(t *testing.T, o *unstructured.Unstructured) {
 		return
 	}
 	plan := dag.Of(run)
-	for _, problem := range dag.Validate(run, &plan, dag.Top) {
+	problems, _ := dag.Validate(run, &plan, dag.Top, nil)
+	for _, problem := range problems {
 		t.Error(problem)
 	}
 }

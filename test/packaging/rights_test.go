@@ -76,7 +76,7 @@ var operatorRights = []struct {
 	{right{all, "apps/controllerrevisions", "", team}, "get list create update delete"},
 	{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch delete"},
 	{right{all, "/namespaces", "", ""}, "get list watch"},
-	{right{all, "events.k8s.io/events", "", team}, "create patch"},
+	{right{all, "events.k8s.io/events", "", team}, "create"},
 	{right{all, "/events", "", team}, ""},
 	{right{all, "/events", "", own}, "create patch"},
 	{right{all, "coordination.k8s.io/leases", "", own}, "get list create update delete"},

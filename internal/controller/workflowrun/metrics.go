@@ -44,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		EventsDropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_events_dropped_total",
-			Help: "Events left out, by cause: full, because too many waited to be written; deleted, because their run was. Status tells what they would have.",
+			Help: "Events left out, by cause: full, because too many waited to be written; deleted, because their run was; refused by the API server. Status tells what they would have.",
 		}, []string{"cause"}),
 		Refusals: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_inbox_refusals_total", Help: "Results that found no room to wait in memory, and went back to NATS.",

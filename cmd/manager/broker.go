@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -61,6 +63,7 @@ type natsOptions struct {
 	takeOver         string
 	replicas         int
 	memory           bool
+	storage          byteSize
 	resultAckPending int
 	maxAckPending    int
 	maxTopics        int
@@ -79,6 +82,7 @@ func (n *natsOptions) bind(f *flag.FlagSet) {
 	f.StringVar(&n.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams become this cluster's: after a cluster was restored or replaced, when the other one is gone for good.")
 	f.IntVar(&n.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
 	f.BoolVar(&n.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
+	f.Var(&n.storage, "nats-storage", "Bytes that all streams together may take of a NATS server, such as 16Gi: each has its part of them, so that one that is full refuses what comes and the others go on. Less than the server's max_file. 0: no limits.")
 	f.IntVar(&n.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
 	f.IntVar(&n.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
 	f.IntVar(&n.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in 64 consumers, each an equal part: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
@@ -91,10 +95,31 @@ func (n *natsOptions) bind(f *flag.FlagSet) {
 
 func (n *natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) bus.Config {
 	return bus.Config{
-		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
+		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory, MaxBytes: bus.Divide(int64(n.storage)),
 		CredentialsFile: n.credsFile, AuthDir: n.authDir, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
 		Installation: self.installation, TakeOver: n.takeOver, Clock: clock.RealClock{}, Log: log, Metrics: m,
 	}
+}
+
+// leastStorage leaves each stream room for some messages: a part of 64 is 4 MiB.
+const leastStorage = 256 << 20
+
+// byteSize is a flag for bytes, as Kubernetes writes quantities.
+type byteSize int64
+
+// String writes it without loss.
+func (b *byteSize) String() string {
+	return resource.NewQuantity(int64(*b), resource.BinarySI).String()
+}
+
+// Set reads it.
+func (b *byteSize) Set(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return fmt.Errorf("%q is no quantity such as 16Gi: %w", text, err)
+	}
+	*b = byteSize(q.Value())
+	return nil
 }
 
 // redactedURL is the servers' addresses for the log.

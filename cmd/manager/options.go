@@ -156,6 +156,9 @@ func (o *options) checkBounds() (problems []error) {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}
 	}
+	if s := o.nats.storage; s != 0 && s < leastStorage {
+		problems = append(problems, fmt.Errorf("--nats-storage %s: need at least 256Mi, or 0 for no limits", s.String()))
+	}
 	if o.inboxBytes < leastInboxBytes {
 		problems = append(problems, fmt.Errorf("--inbox-bytes %d: need at least %d", o.inboxBytes, leastInboxBytes))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
@@ -48,6 +49,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"nobody works":                            {[]string{"--max-concurrent-runs=0"}, []string{"--max-concurrent-runs 0: need at least 1"}},
 		"no bytes for results":                    {[]string{"--inbox-bytes=1000"}, []string{"--inbox-bytes 1000: need at least 1048576"}},
 		"no room for results":                     {[]string{"--inbox-limit=-1"}, []string{"--inbox-limit -1: need at least 1"}},
+		"room for all streams works":              {[]string{"--nats-storage=16Gi"}, nil},
+		"no limits work":                          {[]string{"--nats-storage=0"}, nil},
+		"room for hardly a message":               {[]string{"--nats-storage=1Mi"}, []string{"--nats-storage 1Mi: need at least 256Mi"}},
+		"less than no room":                       {[]string{"--nats-storage=-1Gi"}, []string{"--nats-storage -1Gi: need"}},
 		"no jobs with workers":                    {[]string{"--nats-max-ack-pending=0"}, []string{"--nats-max-ack-pending 0: need at least 1"}},
 		"profiles for this machine only work":     {[]string{"--pprof-bind-address=127.0.0.1:6060"}, nil},
 		"profiles by a loopback name work":        {[]string{"--pprof-bind-address=localhost:6060"}, nil},
@@ -165,6 +170,26 @@ func TestDelaysAreExactWhereThatIsWanted(t *testing.T) {
 		if (others == 0) != c.exact {
 			t.Errorf("%v: %d of 100 draws are not the middle", c.args, others)
 		}
+	}
+}
+
+// mutation: busConfig without MaxBytes, or a part of another size, makes this fail.
+func TestTheRoomOfAllStreamsIsDivided(t *testing.T) {
+	o, err := parse(t, nil, "--nats-storage=64Gi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := o.nats.busConfig(identity{}, logr.Discard(), nil).MaxBytes
+	want := bus.MaxBytes{Jobs: 16 << 30, Results: 16 << 30, DeadLetters: 4 << 30, Control: 1 << 30, Payloads: 27 << 30}
+	if got != want || got.Jobs+got.Results+got.DeadLetters+got.Control+got.Payloads != 64<<30 {
+		t.Errorf("got %+v", got)
+	}
+	if o, err = parse(t, nil); err != nil || o.nats.busConfig(identity{}, logr.Discard(), nil).MaxBytes != (bus.MaxBytes{}) {
+		t.Errorf("without the flag there are limits (%v)", err)
+	}
+	var size byteSize
+	if err := size.Set("much"); err == nil {
+		t.Error("words are taken for room")
 	}
 }
 

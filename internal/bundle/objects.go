@@ -74,7 +74,7 @@ func DeploymentOf(d *appsv1.Deployment) Deployment {
 func shown() []string {
 	return []string{
 		"ownership", "ownership-lease", "leader-elect", "leader-lease", "max-concurrent-runs", "max-concurrent-writes", "inbox-limit", "inbox-bytes", "kube-api-qps", "memory-percent",
-		"require-allow-lists", "exact-delays", "step-events", "nats-prefix", "nats-replicas", "nats-memory-storage", "nats-max-ack-pending", "nats-max-topics",
+		"require-allow-lists", "exact-delays", "step-events", "nats-prefix", "nats-replicas", "nats-memory-storage", "nats-storage", "nats-max-ack-pending", "nats-max-topics",
 		"nats-result-ack-pending", "redis-tls", "redis-cluster",
 	}
 }

@@ -34,6 +34,7 @@ const (
 	deadLetterWindow  = 10 * time.Minute
 
 	retryDelay   = time.Second            // before jitter
+	noRoomDelay  = 5 * time.Second        // before jitter, where NATS is full: room does not come within a second
 	relookDelay  = 250 * time.Millisecond // before jitter
 	streamCheck  = 10 * time.Second       // for what no reconnect tells: streams made anew by others, other nodes of a cluster
 	flushTimeout = 2 * time.Second

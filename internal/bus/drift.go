@@ -35,19 +35,26 @@ func (e *DriftError) Error() string {
 func streamDrift(want, got jetstream.StreamConfig) []Drift {
 	slices.Sort(want.Subjects)
 	slices.Sort(got.Subjects)
-	return drift(want.Name, []setting{
+	return append(drift(want.Name, []setting{
 		{"subjects", want.Subjects, got.Subjects},
 		{"retention", want.Retention, got.Retention},
 		{"discard", want.Discard, got.Discard},
 		{"storage", want.Storage, got.Storage},
 		{"num_replicas", want.Replicas, got.Replicas},
 		{"max_age", want.MaxAge, got.MaxAge},
-		{"max_bytes", want.MaxBytes, got.MaxBytes},
 		{"max_msg_size", want.MaxMsgSize, got.MaxMsgSize},
 		{"duplicate_window", want.Duplicates, got.Duplicates},
 		{"allow_direct", want.AllowDirect, got.AllowDirect},
 		{"allow_msg_ttl", want.AllowMsgTTL, got.AllowMsgTTL},
-	})
+	}), limitDrift(want.Name, want.MaxBytes, got.MaxBytes)...)
+}
+
+// limitDrift judges a limit of bytes where we have one: else it is an administrator's own.
+func limitDrift(object string, want, got int64) []Drift {
+	if want <= 0 {
+		return nil
+	}
+	return drift(object, []setting{{"max_bytes", want, got}})
 }
 
 type setting struct {

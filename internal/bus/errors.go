@@ -16,6 +16,9 @@ import (
 var (
 	// ErrUnreachable: there is no connection to NATS. Retry.
 	ErrUnreachable = errors.New("NATS is unreachable")
+	// ErrNoRoom: NATS answers, and refuses what is to be stored: a stream, the account or the
+	// server is full. Retry: room comes as jobs are done and outputs deleted, or somebody makes it.
+	ErrNoRoom = errors.New("NATS has no room for it")
 	// ErrMaxPayload: a message is larger than the server's max_payload. Retry: the server's
 	// setting can change.
 	ErrMaxPayload = errors.New("message exceeds the server's maximum payload")
@@ -64,7 +67,13 @@ func (e *RetryError) RetryClass() string { return e.Class }
 
 // Retryable wraps a failed NATS operation. What cannot be told apart from a passing failure is one.
 func (c *Conn) Retryable(what string, err error) error {
+	delay := retryDelay
 	switch {
+	case errors.Is(err, ErrNoRoom):
+		delay = noRoomDelay
+	case noRoom(err):
+		delay = noRoomDelay
+		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: %w", ErrMaxPayload, err)
 	case errors.Is(err, ErrUnreachable):
@@ -72,7 +81,7 @@ func (c *Conn) Retryable(what string, err error) error {
 		errors.Is(err, nats.ErrConnectionClosed):
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	return &RetryError{Class: ClassPublishFailed, Delay: c.Jittered(retryDelay), Err: fmt.Errorf("%s: %w", what, err)}
+	return &RetryError{Class: ClassPublishFailed, Delay: c.Jittered(delay), Err: fmt.Errorf("%s: %w", what, err)}
 }
 
 // CheckRunUID keeps out of subjects what names no run: ErrInvalidJob.

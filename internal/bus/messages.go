@@ -190,7 +190,8 @@ func (c *Conn) Delete(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// Store publishes a message into a stream, and waits until it is stored.
+// Store publishes a message into a stream, and waits until it is stored. It counts what NATS has no
+// room for.
 func (c *Conn) Store(ctx context.Context, stream string, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -198,6 +199,9 @@ func (c *Conn) Store(ctx context.Context, stream string, m *nats.Msg, opts ...je
 	ack, err := c.JetStream.PublishMsg(ctx, m, append(opts, jetstream.WithExpectStream(stream))...)
 	if err == nil && !ack.Duplicate {
 		before.Stored(ack.Sequence)
+	}
+	if noRoom(err) {
+		c.config.Metrics.refusals.WithLabelValues(labelOf(c.Names, stream)).Inc()
 	}
 	return ack, err
 }

@@ -2,17 +2,31 @@
 
 package bus
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"context"
 
-// Labels of the streams that are watched for losses of data.
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Labels of the streams. Losses of data are noticed of the first two; the operator stores into all
+// but results.
 const (
-	labelJobs    = "jobs"
-	labelResults = "results"
+	labelJobs        = "jobs"
+	labelResults     = "results"
+	labelDeadLetters = "deadletters"
+	labelControl     = "control"
+	labelPayloads    = "payloads"
 )
 
 // Metrics are the Prometheus metrics of the connection.
 type Metrics struct {
 	dataLosses *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
+	bytes      *prometheus.GaugeVec
+	limits     *prometheus.GaugeVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -24,6 +38,60 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, stream := range []string{labelJobs, labelResults} {
 		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
 	}
-	reg.MustRegister(m.dataLosses)
+	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "syncopate_nats_refusals_total",
+		Help: "What NATS refused to store because a stream, the account or the server is full, by stream: jobs, deadletters, control, payloads.",
+	}, []string{"stream"})
+	for _, stream := range []string{labelJobs, labelDeadLetters, labelControl, labelPayloads} {
+		m.refusals.WithLabelValues(stream) // likewise
+	}
+	m.bytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "syncopate_nats_stream_bytes",
+		Help: "What a stream holds, by stream: jobs, results, deadletters, control, payloads. As of the last look, every ten seconds.",
+	}, []string{"stream"})
+	m.limits = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "syncopate_nats_stream_limit_bytes",
+		Help: "What a stream may hold. Not there for a stream without a limit.",
+	}, []string{"stream"})
+	reg.MustRegister(m.dataLosses, m.refusals, m.bytes, m.limits)
 	return m
+}
+
+// measure notes what a stream holds, and may hold.
+func measure(c *Conn, info *jetstream.StreamInfo) {
+	label, m := labelOf(c.Names, info.Config.Name), c.config.Metrics
+	m.bytes.WithLabelValues(label).Set(float64(info.State.Bytes))
+	if info.Config.MaxBytes <= 0 {
+		m.limits.DeleteLabelValues(label)
+		return
+	}
+	m.limits.WithLabelValues(label).Set(float64(info.Config.MaxBytes))
+}
+
+// measureOthers measures the streams that are not watched. What cannot be asked is left out: the
+// next look asks again.
+func measureOthers(ctx context.Context, c *Conn) {
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	for _, name := range []string{c.Names.DeadLettersStream(), c.Names.ControlStream(), c.Names.PayloadsStream()} {
+		if s, err := c.JetStream.Stream(ctx, name); err == nil {
+			measure(c, s.CachedInfo())
+		}
+	}
+}
+
+// labelOf is the label of a stream.
+func labelOf(names protocol.Names, stream string) string {
+	switch stream {
+	case names.ResultsStream():
+		return labelResults
+	case names.DeadLettersStream():
+		return labelDeadLetters
+	case names.ControlStream():
+		return labelControl
+	case names.PayloadsStream():
+		return labelPayloads
+	default:
+		return labelJobs
+	}
 }

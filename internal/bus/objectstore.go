@@ -41,14 +41,16 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
+	if got, err = bound(ctx, c, s, got, want.MaxBytes); err != nil {
+		return nil, err
+	}
 	return payloadDrift(want, got), nil
 }
 
 func payloadDrift(want jetstream.ObjectStoreConfig, got jetstream.StreamConfig) []Drift {
-	return drift(got.Name, []setting{
+	return append(drift(got.Name, []setting{
 		{"storage", want.Storage, got.Storage},
 		{"num_replicas", want.Replicas, got.Replicas},
 		{"max_age", want.TTL, got.MaxAge},
-		{"max_bytes", want.MaxBytes, got.MaxBytes},
-	})
+	}), limitDrift(got.Name, want.MaxBytes, got.MaxBytes)...)
 }

@@ -13,7 +13,8 @@ import (
 
 // EnsureStreams creates the streams that are absent. What exists with other settings is left as it
 // is, logged, and returned as a *DriftError after all streams were looked at: somebody changed it
-// on purpose, or the flags changed and an administrator has to follow. Other errors are
+// on purpose, or the flags changed and an administrator has to follow. Only limits of bytes are
+// given, and raised, where that can be done. Other errors are
 // *RetryError; a *ForeignError is in it if the streams are another installation's.
 func (c *Conn) EnsureStreams(ctx context.Context) error {
 	if !c.connected() {
@@ -67,7 +68,11 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	if err != nil {
 		return jetstream.StreamConfig{}, err
 	}
-	return c.own(ctx, s.CachedInfo().Config)
+	got, err := c.own(ctx, s.CachedInfo().Config)
+	if err != nil {
+		return got, err
+	}
+	return bound(ctx, c, s, got, want.MaxBytes)
 }
 
 func (c *Conn) streamConfigs() []jetstream.StreamConfig {

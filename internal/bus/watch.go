@@ -23,12 +23,8 @@ func (c *Conn) LossNoticed() <-chan struct{} { return c.losses.Noticed() }
 
 // lost is called when a loss is noticed.
 func (c *Conn) lost(stream, evidence string) {
-	label := labelJobs
-	if stream == c.Names.ResultsStream() {
-		label = labelResults
-	}
-	c.config.Metrics.dataLosses.WithLabelValues(label).Inc()
-	c.Log.Error(nil, "NATS lost data: what was dispatched is looked up, and published again if it is gone", "stream", label, "evidence", evidence)
+	c.config.Metrics.dataLosses.WithLabelValues(labelOf(c.Names, stream)).Inc()
+	c.Log.Error(nil, "NATS lost data: what was dispatched is looked up, and published again if it is gone", "stream", labelOf(c.Names, stream), "evidence", evidence)
 	c.generation.Add(1) // consumers go with their stream
 }
 
@@ -93,6 +89,7 @@ func (c *Conn) checkStreams(ctx context.Context) error {
 			return err
 		}
 	}
+	measureOthers(ctx, c)
 	return nil
 }
 
@@ -103,5 +100,6 @@ func (c *Conn) checkStream(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	measure(c, s.CachedInfo())
 	return c.check(s.CachedInfo().Config)
 }

@@ -101,6 +101,7 @@ type Operator struct {
 type Settings struct {
 	Leader        bool // --ownership=leader
 	StreamReplica int
+	Storage       int64 // bytes of --nats-storage; 0: streams have no limits
 	Memory        bool
 	NATSURL       string
 	RedisAddrs    string

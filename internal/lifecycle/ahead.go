@@ -44,7 +44,7 @@ func lockIsQuiet(d *draft) bool {
 // nothingFromOutside says whether a decision follows from results alone, and needs nothing but its
 // jobs to be published.
 func nothingFromOutside(d *draft) bool {
-	return len(d.out.Withdraw)+len(d.out.Rejected)+len(d.in.DeadLetters) == 0 && d.in.NATSDown.IsZero() && !d.run.Spec.Suspend
+	return len(d.out.Withdraw)+len(d.out.Rejected)+len(d.in.DeadLetters) == 0 && d.in.NATSDown.IsZero() && d.in.NoRoom.IsZero() && !d.run.Spec.Suspend
 }
 
 // mayBeAhead says whether the run is in a state in which it may be ahead of its status: it was let

@@ -92,6 +92,7 @@ func TestWhatMayLag(t *testing.T) {
 		}, false},
 		"the lock is busy":       {aheadFacts{steps: chain, results: succeededA, input: func(in *Input) { in.Lock = busy() }}, false},
 		"NATS is away":           {aheadFacts{steps: chain, results: succeededA, input: func(in *Input) { in.NATSDown = epoch }}, false},
+		"NATS is full":           {aheadFacts{steps: chain, results: succeededA, input: func(in *Input) { in.NoRoom = epoch }}, false},
 		"a result is put aside":  {aheadFacts{steps: chain, results: succeededA, input: func(in *Input) { in.DeadLetters = []DeadLetter{{ID: job("a", 1), Started: true, Cause: "c"}} }}, false},
 		"an object without room": {aheadFacts{steps: chain, results: succeededA, input: func(in *Input) { in.Form = FormShort }}, false},
 		"a run that has ended": {aheadFacts{steps: []v1alpha1.Step{newStep("a")}, results: succeededA, input: func(in *Input) {

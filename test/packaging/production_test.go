@@ -16,6 +16,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	quantities "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -126,6 +127,29 @@ func TestTheNATSOfTheProductionExampleIsConfigured(t *testing.T) {
 	}
 	if o.ServerName != "nats-0" || o.TLSConfig.ClientAuth != tls.RequireAndVerifyClientCert || o.Cluster.TLSConfig == nil || len(o.Routes) != 3 || !o.SyncAlways || len(o.Users) != 1 {
 		t.Errorf("name %s, verify %s, cluster TLS %v, %d routes, sync %v, %d users", o.ServerName, o.TLSConfig.ClientAuth, o.Cluster.TLSConfig != nil, len(o.Routes), o.SyncAlways, len(o.Users))
+	}
+}
+
+// NATS reserves for each stream what it may hold, and refuses a stream for which it has
+// not as much.
+// mutation: a --nats-storage above the max_file of nats.yaml makes this fail.
+func TestTheStreamsOfTheProductionExampleFitIntoItsNATS(t *testing.T) {
+	var d appsv1.Deployment
+	var c corev1.ConfigMap
+	all := production(t)
+	findObject(t, all, "Deployment", operatorNamespace, "syncopate", &d)
+	findObject(t, all, "ConfigMap", "nats", "nats", &c)
+	storage := quantities.Quantity{}
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+		if text, ok := strings.CutPrefix(arg, "--nats-storage="); ok {
+			storage = quantities.MustParse(text)
+		}
+	}
+	_, text, _ := strings.Cut(c.Data["nats.conf"], "max_file: ")
+	text, _, _ = strings.Cut(text, "\n")
+	most, err := quantities.ParseQuantity(strings.TrimSuffix(strings.TrimSpace(text), "B"))
+	if err != nil || storage.IsZero() || storage.Cmp(most) >= 0 {
+		t.Errorf("--nats-storage is %s, max_file %s (%v)", storage.String(), text, err)
 	}
 }
 

@@ -28,6 +28,7 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"a password in the address of NATS":          {[]string{"nats.url=nats://user:secret@nats:4222"}, []string{"/nats/url"}},
 		"NATS without a scheme":                      {[]string{"nats.url=nats:4222"}, []string{"/nats/url"}},
 		"two replicas of streams":                    {[]string{"nats.streamReplicas=2"}, []string{"/nats/streamReplicas"}},
+		"room in words":                              {[]string{"nats.storage=much"}, []string{"/nats/storage"}},
 		"a prefix in capitals":                       {[]string{"nats.prefix=ABC"}, []string{"/nats/prefix"}},
 		"Redis without a port":                       {[]string{"redis.addrs=redis"}, []string{"/redis/addrs"}},
 		"Redis as a URL":                             {[]string{"redis.addrs=redis://:secret@redis:6379"}, []string{"/redis/addrs"}},
@@ -81,7 +82,7 @@ func TestValuesReachTheOperator(t *testing.T) {
 	container := d.Spec.Template.Spec.Containers[0]
 	args := sets.New(container.Args...)
 	for _, want := range []string{
-		"--nats-url=tls://nats-0.example.org:4222,tls://nats-1.example.org:4222", "--nats-prefix=team-a", "--nats-take-over=old-cluster", "--nats-replicas=3",
+		"--nats-url=tls://nats-0.example.org:4222,tls://nats-1.example.org:4222", "--nats-prefix=team-a", "--nats-take-over=old-cluster", "--nats-replicas=3", "--nats-storage=16Gi",
 		"--nats-creds=/run/nats-creds/operator.creds", "--nats-ca=/run/nats-ca/ca.crt", "--nats-cert=/run/nats-client/tls.crt",
 		"--nats-key=/run/nats-client/tls.key", "--redis-addrs=sentinel-0:26379,sentinel-1:26379", "--redis-master=primary", "--redis-tls=true",
 		"--redis-ca=/run/redis-ca/ca.pem", "--webhook-bind-address=:9443", "--webhook-cert-dir=/run/webhook-certs", "--zap-log-level=2",

@@ -54,6 +54,9 @@ namespace: {{ .Release.Namespace | quote }}
 {{- if ne (int .Values.nats.streamReplicas) 1 }}
 - {{ printf "--nats-replicas=%v" .Values.nats.streamReplicas | quote }}
 {{- end }}
+{{- with .Values.nats.storage }}
+- {{ printf "--nats-storage=%v" . | quote }}
+{{- end }}
 {{- if .Values.nats.auth.credsKey }}
 - {{ printf "--nats-creds=/run/nats-creds/%v" .Values.nats.auth.credsKey | quote }}
 {{- end }}

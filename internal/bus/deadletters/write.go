@@ -71,7 +71,7 @@ func NewWriter(conn *bus.Conn) *Writer { return &Writer{conn: conn} }
 func (w *Writer) Write(ctx context.Context, e Entry) error {
 	m := w.message(e)
 	publish := func() error {
-		_, err := w.conn.JetStream.PublishMsg(ctx, m, jetstream.WithRetryAttempts(1))
+		_, err := w.conn.Store(ctx, w.conn.Names.DeadLettersStream(), m, jetstream.WithRetryAttempts(1))
 		return err
 	}
 	err := publish()

@@ -335,7 +335,7 @@ func TestWithoutNATSOutputsAreAnOutage(t *testing.T) {
 
 func TestAnObjectStoreWithOtherSettingsIsReported(t *testing.T) {
 	s := natstest.Start(t)
-	b := newStore(t, s)
+	b := newStore(t, s, func(c *config) { c.MaxBytes.Payloads = 2 << 20 })
 	other := newStore(t, s, func(c *config) { c.MaxBytes.Payloads = 1 << 20 })
 	err := other.conn.EnsureStreams(t.Context())
 	drift, ok := errors.AsType[*bus.DriftError](err)

@@ -27,6 +27,7 @@ const askLimit = 1500 * time.Millisecond
 func lookNATS(ctx context.Context, o Options, operator check.Operator) check.NATS {
 	config := o.NATS
 	config.Replicas, config.MemoryStorage = operator.Settings.StreamReplica, operator.Settings.Memory
+	config.MaxBytes = bus.Divide(operator.Settings.Storage)
 	nc, names, err := bus.Dial(ctx, config)
 	if err != nil {
 		return check.NATS{Unread: check.Unread{

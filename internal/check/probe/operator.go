@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/check"
@@ -108,6 +109,9 @@ func settings(args []string) check.Settings {
 	}
 	if n, err := strconv.Atoi(given["nats-replicas"]); err == nil {
 		s.StreamReplica = n
+	}
+	if q, err := resource.ParseQuantity(given["nats-storage"]); err == nil {
+		s.Storage = q.Value()
 	}
 	return s
 }

@@ -57,9 +57,10 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// mutation: settings that does not read --nats-storage has each limit of a stream called drift.
 func TestSettings(t *testing.T) {
-	got := settings([]string{"--ownership=leader", "--nats-replicas=3", "--nats-prefix=x", "--nats-memory-storage", "--webhook-bind-address=:9443", "--nats-url=a", "--redis-addrs=b", "--other"})
-	want := check.Settings{Leader: true, StreamReplica: 3, Memory: true, NATSURL: "a", RedisAddrs: "b"}
+	got := settings([]string{"--ownership=leader", "--nats-replicas=3", "--nats-prefix=x", "--nats-memory-storage", "--webhook-bind-address=:9443", "--nats-url=a", "--redis-addrs=b", "--nats-storage=16Gi", "--other"})
+	want := check.Settings{Leader: true, StreamReplica: 3, Memory: true, Storage: 16 << 30, NATSURL: "a", RedisAddrs: "b"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -36,6 +37,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
+	noteRoom(p, failed)
 	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
 		return p.fencedOut(ctx, f)
 	}
@@ -47,6 +49,18 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 		return p.refresh(ctx)
 	}
 	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// noteRoom notes since when NATS is full, while attempts or outputs of the run wait for room, and
+// has the end of that told at once.
+func noteRoom(p *pass, failed error) {
+	refused := errors.Is(failed, bus.ErrNoRoom) || errors.Is(p.outputs.Lacking, bus.ErrNoRoom)
+	switch waits, known := len(p.jobs.Lacks(p.run)) > 0 || p.outputs.Lacking != nil, !p.mem.noRoom.IsZero(); {
+	case !waits && known:
+		p.mem.noRoom, p.later = time.Time{}, pacing.Earliest(p.later, p.r.Clock.Now())
+	case waits && refused && !known:
+		p.mem.noRoom = p.r.Clock.Now()
+	}
 }
 
 // release gives back what the run does not need any more: its slot, also while it waits for its
@@ -76,6 +90,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
+	noteRoom(p, failed)
 	if f, ok := errors.AsType[*jobs.FencedError](failed); ok {
 		return p.fencedOut(ctx, f)
 	}

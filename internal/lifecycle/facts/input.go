@@ -33,6 +33,8 @@ type Input struct {
 
 	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
 
+	NoRoom time.Time // since when NATS is full, and refuses jobs or outputs of this run; zero: it does not, as far as is known
+
 	Checkpoint Checkpoint // how far the run may be ahead of its status
 
 	Lost []LostJob // attempts that were to be published again and cannot be

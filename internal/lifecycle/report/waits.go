@@ -37,10 +37,7 @@ func (r *Report) waitsFor() (reason, message string) {
 	if c := status.Condition(r.st, v1alpha1.ConditionAdmitted); status.Queued(r.run, r.st) && c != nil {
 		return v1alpha1.ReasonQueued, bounds.Cut(c.Message, bounds.MaxMessageChars)
 	}
-	text := stateText(r.st.Steps, r.moreText)
-	if r.lacksNATS() {
-		text = r.natsText() + "; " + r.outageText()
-	}
+	text := r.brokerText()
 	if r.found.Assembling {
 		text = "outputs of items wait to be read or stored; " + text
 	}
@@ -73,9 +70,9 @@ func (r *Report) waitingReason() string {
 		}
 		in[r.st.Steps[i].Phase]++
 	}
-	switch outside, own := waits.First(in, true), waits.First(in, false); {
-	case r.lacksNATS():
-		return v1alpha1.ReasonWaitingForNATS
+	switch outside, own, broker := waits.First(in, true), waits.First(in, false), r.brokerReason(); {
+	case broker != "":
+		return broker
 	case in[v1alpha1.StepRunning] == 0 && r.lacksWorkers():
 		return v1alpha1.ReasonWaitingForWorkers
 	case in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0:
@@ -148,33 +145,6 @@ func (r *Report) said(begin string) string {
 	return text
 }
 
-// lacksNATS says whether an attempt is in flight while NATS does not answer: then neither its job
-// nor its result gets through.
-func (r *Report) lacksNATS() bool {
-	if r.in.NATSDown.IsZero() {
-		return false
-	}
-	in := map[v1alpha1.StepPhase]int{}
-	for i := range r.st.Steps {
-		s := &r.st.Steps[i]
-		if status.WithWorker(s) && s.DeadLetter == "" {
-			in[s.Phase]++
-		}
-		if r.items[i] != nil {
-			r.items[i].Phases(in)
-		}
-	}
-	return in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0
-}
-
-const natsBegin = "NATS does not answer since "
-
-// natsText keeps the moment that the condition tells: another process, say after a restart, noticed
-// the outage later.
-func (r *Report) natsText() string {
-	return cmp.Or(r.said(natsBegin), natsBegin+r.in.NATSDown.UTC().Format(time.RFC3339)+": no job goes out and no result comes in")
-}
-
 func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }
 
 const stuckWords = " get nothing done since "
@@ -190,16 +160,4 @@ func WaitsForWorker(s *v1alpha1.StepStatus, groups []fanout.Group) bool {
 		}
 	}
 	return s.Phase == v1alpha1.StepDispatched && s.DeadLetter == ""
-}
-
-// outageText is stateText while NATS does not answer: whether a worker has a job, or is done with
-// it, is not known.
-func (r *Report) outageText() string {
-	return stepsText(r.st.Steps, func(i int) string {
-		s := &r.st.Steps[i]
-		if status.WithWorker(s) && s.DeadLetter == "" {
-			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt)
-		}
-		return stepText(s, r.childText(i))
-	})
 }

@@ -127,7 +127,7 @@ func (v *viewer) waits() {
 	case v1alpha1.ReasonWaitingForWorkers:
 		_, a.Since = v.running()
 		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
-	case v1alpha1.ReasonWaitingForNATS:
+	case v1alpha1.ReasonWaitingForNATS, v1alpha1.ReasonWaitingForRoom:
 		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
 	case v1alpha1.ReasonFinalizing:
 		if v.st.Ending != nil {

@@ -66,6 +66,7 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "BackingOff", status: unknown, summary: "waits for the next attempt of a step"},
 		{condition: "Succeeded", reason: "WaitingForWorkers", status: unknown, summary: "waits for workers that get on with its jobs: MESSAGE"},
 		{condition: "Succeeded", reason: "WaitingForNATS", status: unknown, summary: "waits for NATS: MESSAGE"},
+		{condition: "Succeeded", reason: "WaitingForRoom", status: unknown, summary: "waits for room in NATS: MESSAGE"},
 		{condition: "Succeeded", reason: "WaitingForApproval", status: unknown, summary: "waits for an approval"},
 		{condition: "Succeeded", reason: "Delayed", status: unknown, summary: "waits until a delay is over"},
 		{condition: "Succeeded", reason: "Finalizing", status: unknown, summary: "runs its finally steps"},

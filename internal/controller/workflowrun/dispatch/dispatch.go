@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -187,11 +188,13 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 
 // each does something for several jobs at a time, and remembers those for which it worked as
 // published. do also says whether the job goes out for the first time by it, as far as is known:
-// people are told when it has.
+// people are told when it has. Once NATS has no room for one, the others are left for
+// the next pass.
 func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
 	var (
 		mu     sync.Mutex
 		failed error
+		full   atomic.Bool
 		group  errgroup.Group
 	)
 	group.SetLimit(publishParallel)
@@ -200,8 +203,15 @@ func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.J
 			// After a pause of the process the lease knows first that it is over, and another
 			// process may have recovered the job.
 			first, err := false, held.Err()
-			if err == nil {
+			switch {
+			case err != nil:
+			case full.Load():
+				err = render.ErrEnough // it stays unpublished
+			default:
 				first, err = do(j)
+			}
+			if errors.Is(err, bus.ErrNoRoom) {
+				full.Store(true)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -180,11 +180,14 @@ func (x *Batch) CarriesFound() bool {
 }
 
 // TakenOver are the objects of items' workers whose bytes are with those of other items once a
-// write is taken.
+// write is taken. A result may name any object, and is applied as a failure then: only one that
+// belongs to its own job may be dropped.
 func (x *Batch) TakenOver(verdicts []lifecycle.Verdict) (names []string) {
 	for i, v := range verdicts {
-		if fact := &x.apply[i].Fact; v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && fact.Result.OutputRef != nil {
-			names = append(names, fact.Result.OutputRef.Name)
+		fact := &x.apply[i].Fact
+		ref := fact.Result.OutputRef
+		if v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && ref != nil && ref.Check(fact.ID) == nil {
+			names = append(names, ref.Name)
 		}
 	}
 	return names

@@ -5,6 +5,7 @@ package results
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var errTest = errors.New("the test wants it")
@@ -104,5 +106,40 @@ func TestBatch_FailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
 				t.Errorf("after %d failures, at %v of the jitter: %s, want %s", failures, r, got, want)
 			}
 		}
+	}
+}
+
+// A worker may name any object in its result, also another run's, and what is taken
+// over is deleted.
+// mutation: TakenOver without Check makes this fail.
+func TestOnlyObjectsOfTheirOwnJobsAreTakenOver(t *testing.T) {
+	own := protocol.JobID{RunUID: "6f1b1a52-0000-4000-8000-000000000001", Step: "s", Item: "3", Attempt: 1}
+	neighbour, step, other := own, own, own
+	neighbour.Item, step.Item = "4", protocol.NoItem
+	other.RunUID = "6f1b1a52-0000-4000-8000-000000000002"
+	result := func(of, named protocol.JobID, status protocol.ResultStatus) *Pending {
+		ref := protocol.NewOutputRef(named, []byte(`"x"`))
+		return &Pending{Fact: lifecycle.Result{ID: of, Result: protocol.Result{Status: status, OutputRef: &ref}}}
+	}
+	rejected := result(own, other, protocol.StatusSucceeded)
+	rejected.Fact.Rejected = "no JSON"
+	large := result(own, own, protocol.StatusSucceeded)
+	large.Fact.Result.OutputRef.Size = protocol.MaxPayloadBytes + 1
+	x := newBatch(0.5, policy.Effective{},
+		result(own, own, protocol.StatusSucceeded),
+		result(own, other, protocol.StatusSucceeded), result(own, other, protocol.StatusFailed), rejected,
+		result(own, neighbour, protocol.StatusSucceeded), large,
+		result(step, step, protocol.StatusSucceeded))
+	verdicts := make([]lifecycle.Verdict, x.Len())
+	for i := range verdicts {
+		verdicts[i] = lifecycle.Applied
+	}
+	want := []string{protocol.NewOutputRef(own, []byte(`"x"`)).Name}
+	if got := x.TakenOver(verdicts); !slices.Equal(got, want) {
+		t.Errorf("taken over: %v, want %v", got, want)
+	}
+	verdicts[0] = lifecycle.Stale
+	if got := x.TakenOver(verdicts); len(got) > 0 {
+		t.Errorf("of results without effect: %v", got)
 	}
 }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// divideParts is into how many parts Divide cuts what all streams may take together.
+const divideParts = 64
+
+// Divide gives each stream its part of the bytes that all of them together may take of a server. A
+// stream that is full refuses what comes, and the others go on. Payloads have most: outputs stay
+// for as long as their runs. Results have as much as jobs: the operator gets on by them, also while
+// no job finds room. 0: no stream has a limit.
+func Divide(total int64) MaxBytes {
+	part := total / divideParts
+	return MaxBytes{Jobs: 16 * part, Results: 16 * part, DeadLetters: 4 * part, Control: part, Payloads: 27 * part}
+}
+
+// bound gives a stream of ours the limit that it is to have, if it has none, or a smaller one. What
+// holds more than that stays as it is, and so does what the server cannot keep that much room for:
+// no message is lost by a limit, and nobody stops for one. Both are drift.
+func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) (jetstream.StreamConfig, error) {
+	switch has, holds := got.MaxBytes, s.CachedInfo().State.Bytes; {
+	case limit <= 0 || has >= limit:
+		return got, nil
+	case holds > uint64(limit):
+		c.Log.Info("Stream gets no limit, as it holds more than that", "stream", got.Name, "limit", limit, "holds", holds)
+		return got, nil
+	}
+	bounded := got
+	bounded.MaxBytes = limit
+	updated, err := c.JetStream.UpdateStream(ctx, bounded)
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
+		c.Log.Info("Stream gets no limit, as NATS refuses it", "stream", got.Name, "limit", limit, "cause", err.Error())
+		return got, nil
+	}
+	if err != nil {
+		return got, err
+	}
+	c.Log.Info("Stream has a limit", "stream", got.Name, "limit", limit, "before", got.MaxBytes)
+	return updated.CachedInfo().Config, nil
+}
+
+// Codes of the API's errors that say that there is no room. The client library has no names
+// for them.
+const (
+	codeAccountFull   jetstream.ErrorCode = 10002 // the limits of the account are reached
+	codeServerFull    jetstream.ErrorCode = 10023 // max_file or max_mem of the server is reached
+	codeCannotReserve jetstream.ErrorCode = 10047 // the server has not as much left as the stream may hold
+	codeStoreFailed   jetstream.ErrorCode = 10077 // why is in the description
+)
+
+// noRoom says whether NATS refused something because a stream, the account or the server is full.
+func noRoom(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeAccountFull, codeServerFull, codeCannotReserve:
+		return true
+	case codeStoreFailed:
+		return strings.HasPrefix(api.Description, "maximum bytes") || strings.HasPrefix(api.Description, "maximum messages exceeded")
+	default:
+		return false
+	}
+}

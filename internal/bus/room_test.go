@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// refusals are those counted by the label of a stream.
+func refusals(t *testing.T, reg *prometheus.Registry, stream string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "syncopate_nats_refusals_total" && m.GetLabel()[0].GetValue() == stream {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no counter of %s", stream)
+	return 0
+}
+
+// wantNoRoom checks that NATS had no room, which is no outage, and that some seconds are waited.
+func wantNoRoom(t *testing.T, err error) {
+	t.Helper()
+	again, ok := errors.AsType[*bus.RetryError](err)
+	if !ok || !errors.Is(err, bus.ErrNoRoom) || errors.Is(err, bus.ErrUnreachable) {
+		t.Fatalf("got %v, want a *bus.RetryError with bus.ErrNoRoom", err)
+	}
+	if again.Delay.Seconds() < 4 || again.Delay.Seconds() > 6 {
+		t.Errorf("it is tried again in %s", again.Delay)
+	}
+}
+
+// largeJob has 200 KiB of input.
+func largeJob(n int) jobs.Job {
+	j := testJob(n)
+	j.Input = json.RawMessage(`"` + string(bytes.Repeat([]byte("x"), 200<<10)) + `"`)
+	return j
+}
+
+// fill publishes large jobs until one is refused, and says how many were taken, and why no more.
+func fill(ctx context.Context, b *broker, atMost int) (taken int, err error) {
+	for n := 1; n <= atMost; n++ {
+		if err := b.jobs.Publish(ctx, largeJob(n)); err != nil {
+			return n - 1, err
+		}
+	}
+	return atMost, nil
+}
+
+// mutation: noRoom without code 10077, Retryable without the case of noRoom, or Store that does not
+// count makes this fail.
+func TestAFullStreamOfJobsHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.MaxBytes.Jobs, c.Metrics = 1<<20, bus.NewMetrics(reg) })
+	taken, err := fill(t.Context(), b, 10)
+	wantNoRoom(t, err)
+	if taken == 0 || taken > 5 {
+		t.Errorf("%d jobs of 200 KiB were taken into 1 MiB", taken)
+	}
+	if n := refusals(t, reg, "jobs"); n != 1 {
+		t.Errorf("%v refusals are counted", n)
+	}
+
+	got, _ := collect(t, b)
+	if _, err := b.JetStream.PublishMsg(t.Context(), bustest.Result(b.Names, bustest.Ring(), bustest.JobID(1), bustest.Succeeded)); err != nil {
+		t.Fatalf("a result: %v", err)
+	}
+	settle(t, bustest.Receive(t, "the result is delivered", got, 1)[0], nil)
+	output := []byte(`"large"`)
+	if err := b.payloads.Put(t.Context(), protocol.NewOutputRef(bustest.JobID(1), output), output); err != nil {
+		t.Errorf("an output: %v", err)
+	}
+
+	if err := bustest.Take(t, b.Conn, testJob(1).Topic).DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.jobs.Publish(t.Context(), largeJob(11)); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// mutation: noRoom without code 10023 makes this fail, and so does a Writer of dead letters that
+// does not go through Store.
+func TestAFullServerIsNoOutage(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	s := natstest.Start(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
+	b := newBroker(t, s, func(c *bus.Config) { c.Metrics = bus.NewMetrics(reg) })
+	_, err := fill(t.Context(), b, 10)
+	wantNoRoom(t, err)
+	output := bytes.Repeat([]byte("1"), 100<<10)
+	ref := protocol.NewOutputRef(bustest.JobID(1), output)
+	wantNoRoom(t, b.payloads.Put(t.Context(), ref, output))
+	letter := deadletters.Entry{Reason: deadletters.ReasonRejected, Cause: results.ErrBadToken, Subject: "s", Sequence: 1}
+	wantNoRoom(t, deadletters.NewWriter(b.Conn).Write(t.Context(), letter))
+	for _, stream := range []string{"jobs", "payloads", "deadletters"} {
+		if n := refusals(t, reg, stream); n != 1 {
+			t.Errorf("%v refusals of %s are counted", n, stream)
+		}
+	}
+	if n := refusals(t, reg, "control"); n != 0 {
+		t.Errorf("%v refusals of control are counted", n)
+	}
+
+	for n := 1; n <= 3; n++ {
+		if err := b.jobs.Withdraw(t.Context(), testJob(n).Topic, bustest.JobID(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.payloads.Put(t.Context(), ref, output); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// limitOf is the limit of a stream.
+func limitOf(t *testing.T, c *bus.Conn, stream string) int64 {
+	t.Helper()
+	return bustest.Info(t, c, stream).Config.MaxBytes
+}
+
+// edit changes the limit of a stream, as an administrator does.
+func edit(t *testing.T, c *bus.Conn, stream string, limit int64) {
+	t.Helper()
+	config := bustest.Info(t, c, stream).Config
+	config.MaxBytes = limit
+	if _, err := c.JetStream.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ensured are the drifts that EnsureStreams leaves; any other error fails the test.
+func ensured(t *testing.T, c *bus.Conn) (drifts []bus.Drift) {
+	t.Helper()
+	err := c.EnsureStreams(t.Context())
+	if drift, ok := errors.AsType[*bus.DriftError](err); ok {
+		return drift.Drifts
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nil
+}
+
+// mutation: bound that is not called for payloads, or leaves a smaller limit, or lowers a larger
+// one, makes this fail; so does limitDrift without a limit of ours.
+func TestStreamsThatExistGetTheirLimits(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	before := newBroker(t, s)
+	names := before.Names
+	edit(t, before.Conn, names.ResultsStream(), 1<<20)
+	edit(t, before.Conn, names.DeadLettersStream(), 64<<20)
+	if drifts := ensured(t, before.Conn); len(drifts) > 0 {
+		t.Errorf("limits of an administrator are drift: %v", drifts)
+	}
+
+	b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.Divide(256 << 20)})
+	drifts := ensured(t, b)
+	want := map[string]int64{
+		names.JobsStream(): 64 << 20, names.ResultsStream(): 64 << 20, names.DeadLettersStream(): 64 << 20, names.ControlStream(): 4 << 20, names.PayloadsStream(): 108 << 20,
+	}
+	for stream, limit := range want {
+		if got := limitOf(t, b, stream); got != limit {
+			t.Errorf("%s may hold %d, want %d", stream, got, limit)
+		}
+	}
+	if len(drifts) != 1 || drifts[0].Object != names.DeadLettersStream() || drifts[0].Field != "max_bytes" {
+		t.Errorf("drift: %v", drifts)
+	}
+}
+
+// mutation: bound that does not ask what a stream holds makes this fail.
+func TestNoMessageIsLostByALimit(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	before := newBroker(t, s)
+	if taken, err := fill(t.Context(), before, 6); taken != 6 {
+		t.Fatal(err)
+	}
+	b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.MaxBytes{Jobs: 1 << 20}})
+	drifts := ensured(t, b)
+	if info := bustest.Info(t, b, b.Names.JobsStream()); info.Config.MaxBytes > 0 || info.State.Msgs != 6 {
+		t.Errorf("it may hold %d, and has %d messages", info.Config.MaxBytes, info.State.Msgs)
+	}
+	if len(drifts) != 1 || drifts[0].Field != "max_bytes" {
+		t.Errorf("drift: %v", drifts)
+	}
+}
+
+// mutation: bound that gives the refusal of the server back makes this fail.
+func TestALimitThatTheServerCannotKeepIsNotGiven(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) { o.JetStreamMaxStore = 20 << 20 })
+	before := newBroker(t, s)
+	b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.Divide(256 << 20)})
+	drifts := ensured(t, b)
+	if got := limitOf(t, b, before.Names.JobsStream()); got > 0 {
+		t.Errorf("it may hold %d", got)
+	}
+	if got := limitOf(t, b, before.Names.ControlStream()); got != 4<<20 {
+		t.Errorf("what can be kept is %d", got)
+	}
+	if len(drifts) != 3 {
+		t.Errorf("drift: %v", drifts)
+	}
+}
+
+// mutation: measure that is not called for a stream, or does not say its limit, makes this fail.
+func TestStreamsAreMeasured(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.MaxBytes.Jobs, c.Metrics = 1<<20, bus.NewMetrics(reg) })
+	if err := b.jobs.Publish(t.Context(), largeJob(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CheckStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+	}
+	if held := got["syncopate_nats_stream_bytes jobs"]; held < 200<<10 || held > 1<<20 {
+		t.Errorf("jobs hold %v", held)
+	}
+	if limit := got["syncopate_nats_stream_limit_bytes jobs"]; limit != 1<<20 {
+		t.Errorf("jobs may hold %v", limit)
+	}
+	for _, stream := range []string{"results", "deadletters", "control", "payloads"} {
+		if _, measured := got["syncopate_nats_stream_bytes "+stream]; !measured {
+			t.Errorf("%s is not measured", stream)
+		}
+		if limit, has := got["syncopate_nats_stream_limit_bytes "+stream]; has {
+			t.Errorf("%s has a limit of %v", stream, limit)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// crowd decides about a run while NATS is full, or does not answer; it says whether there was
+// something to persist.
+func (o *outage) crowd(full, down time.Time) bool {
+	in := letIn(Input{Run: o.run, Now: o.at, Lock: held(1), NATSDown: down, NoRoom: full})
+	out := Decide(in)
+	if out.Changed {
+		o.run.Status = persisted(o.t, &out.Status)
+	}
+	return out.Changed
+}
+
+// mutation: lacksRoom that is false, a roomText that does not keep the moment, or lacksRoom before
+// lacksNATS makes this fail.
+func TestAFullNATSIsToldOnce(t *testing.T) {
+	o := &outage{t, newRun(newStep("a"), newStep("b", delay(3600))), epoch}
+	o.crowd(time.Time{}, time.Time{})
+	o.at = epoch.Add(10 * time.Second)
+	if !o.crowd(epoch.Add(7*time.Second), time.Time{}) {
+		t.Error("it is not told")
+	}
+	reason, message := o.said()
+	want := "NATS has no room since 2026-11-20T10:00:07Z: jobs and outputs wait; 0 of 2 steps finished; " +
+		"a waits for a worker since 2026-11-20T10:00:00Z (attempt 1); b is delayed until 2026-11-20T11:00:00Z"
+	if reason != v1alpha1.ReasonWaitingForRoom || message != want {
+		t.Errorf("%s: %s", reason, message)
+	}
+	if o.crowd(epoch.Add(9*time.Second), time.Time{}) {
+		t.Error("it is told again, though another process only found it out later")
+	}
+	o.crowd(epoch.Add(7*time.Second), epoch.Add(8*time.Second))
+	if reason, message := o.said(); reason != v1alpha1.ReasonWaitingForNATS || strings.Contains(message, "no room") {
+		t.Errorf("in an outage %s: %s", reason, message)
+	}
+	if !o.crowd(time.Time{}, time.Time{}) {
+		t.Error("its end is not told")
+	}
+	if reason, message := o.said(); reason != v1alpha1.ReasonRunning || strings.Contains(message, "NATS") {
+		t.Errorf("afterwards %s: %s", reason, message)
+	}
+}
+
+// mutation: lacksRoom that does not ask for what is in flight makes this fail.
+func TestOnlyWhatIsToBeStoredWaitsForRoom(t *testing.T) {
+	o := &outage{t, newRun(newStep("a", delay(3600))), epoch}
+	o.crowd(epoch, time.Time{})
+	if reason, message := o.said(); reason == v1alpha1.ReasonWaitingForRoom || strings.Contains(message, "NATS") {
+		t.Errorf("a delay: %s: %s", reason, message)
+	}
+}
+
+// mutation: lacksRoom without the outputs of the run makes this fail.
+func TestOutputsOfARunWaitForRoom(t *testing.T) {
+	run := newRun(newStep("a"))
+	run.Spec.Outputs = raw(`{"n":"${steps.a.output}"}`)
+	o := &outage{t, run, epoch}
+	o.crowd(time.Time{}, time.Time{})
+	a := &run.Status.Steps[0]
+	a.Phase, a.CompletedAt = v1alpha1.StepSucceeded, a.DispatchedAt
+	a.OutputRef = reference(protocol.NewOutputRef(job("a", 1), []byte(text(100<<10))))
+	o.crowd(epoch, time.Time{})
+	if reason, message := o.said(); reason != v1alpha1.ReasonWaitingForRoom || !strings.Contains(message, "its outputs wait to be read or stored; NATS has no room since") {
+		t.Errorf("%s: %s", reason, message)
+	}
+}

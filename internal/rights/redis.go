@@ -10,7 +10,7 @@ func Redis(cluster bool) []string {
 	words := strings.Fields(`resetchannels -@all ~{run:*}:* ~{adm* &syncopate:locks:*
 		+@connection +eval +evalsha +info +scan +time +publish +subscribe
 		+get +set +incr +del +exists +persist +pexpire +pexpireat +pttl
-		+hget +hset +hsetnx +hdel +hlen +hexists +hgetall +hincrby +hkeys
+		+hget +hset +hsetnx +hdel +hlen +hexists +hgetall +hincrby +hkeys +hscan
 		+lindex +llen +lrem +rpush
 		+zadd +zrem +zcard +zscore +zrange +zrangebyscore +zrangebylex +zrevrangebylex +zlexcount +zremrangebyscore`)
 	if cluster {

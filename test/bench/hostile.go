@@ -81,7 +81,7 @@ const leastKinds = 3
 func (s *stage) kindsAskedFor() (kinds, hot []hostile.Kind) {
 	wanted := strings.Split(s.options.kinds, ",")
 	asked := func(k hostile.Kind) bool { return s.options.kinds == "" || slices.Contains(wanted, k.Name) }
-	for _, k := range hostile.Kinds() {
+	for _, k := range append(hostile.Kinds(), hostile.LongSpecs()) {
 		if asked(k) {
 			kinds = append(kinds, k)
 		}
@@ -97,7 +97,7 @@ func (s *stage) kindsAskedFor() (kinds, hot []hostile.Kind) {
 func (s *stage) kindsTogether(asked []hostile.Kind) (kinds []hostile.Kind, name string) {
 	all := hostile.Kinds()
 	switch {
-	case s.options.kinds == "together", len(asked) == len(all):
+	case s.options.kinds == "together", len(asked) > len(all):
 		return all, allTogether
 	case len(asked) < 2:
 		return nil, ""

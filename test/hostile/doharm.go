@@ -59,7 +59,7 @@ func DoHarm(ctx context.Context, in io.Reader, out io.Writer) error {
 
 func (o orders) kinds() ([]Kind, error) {
 	var kinds []Kind
-	all := append(Kinds(), HotRun())
+	all := append(Kinds(), LongSpecs(), HotRun())
 	for _, name := range o.Kinds {
 		i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
 		if i < 0 {

@@ -17,10 +17,6 @@ import (
 const (
 	// resyncPause is the time between two resyncs.
 	resyncPause = 30 * time.Second
-	// resyncRetry is the time until the next resync when one failed.
-	resyncRetry = time.Second
-	// logEvery is how many failed resyncs in a row are logged as one.
-	logEvery = 30
 	// reservationSlack is how long after the end of a reservation the resync comes that lets the
 	// next one in.
 	reservationSlack = 10 * time.Millisecond
@@ -37,17 +33,17 @@ var errRestless = errors.New("admission data keeps being lost while it is rebuil
 // in one process: two do no harm, but twice the work. It may be started again after its end.
 func (k *Controller) Start(ctx context.Context) error {
 	defer k.quota.Show(nil)
-	for failures := 0; ctx.Err() == nil; {
+	var failed resyncs.Failures
+	for ctx.Err() == nil {
 		kicked := k.kicked
 		pause, err := k.resync(ctx)
 		if err == nil {
-			failures = 0
+			failed = resyncs.Failures{}
 		} else if ctx.Err() == nil {
-			pause, kicked = resyncRetry, nil // whoever asks for a resync gets that one
-			if failures%logEvery == 0 {
+			pause, kicked = failed.Next(store.Unusable(err)), nil // whoever asks for a resync gets that one
+			if failed.Logs() {
 				k.log.Info("Gates of tenants were not looked after, trying on", "delay", pause, "cause", err.Error())
 			}
-			failures++
 		}
 		resyncs.Rest(ctx, k.clock, pause, kicked, k.quota.wanted)
 	}

@@ -120,7 +120,7 @@ func (k *Controller) look(ctx context.Context) (*view, error) {
 
 // cached is a run as the cache has it; nil if it has none of that name.
 func (k *Controller) cached(ctx context.Context, name types.NamespacedName) (*fact, error) {
-	return get(ctx, k.client, name)
+	return get(ctx, k.client, name, client.UnsafeDisableDeepCopy) // it is read only, and once for each that is woken
 }
 
 // read is a run as the API server has it; nil if there is none of that name.
@@ -128,9 +128,9 @@ func (k *Controller) read(ctx context.Context, name types.NamespacedName) (*fact
 	return get(ctx, k.live, name)
 }
 
-func get(ctx context.Context, from client.Reader, name types.NamespacedName) (*fact, error) {
+func get(ctx context.Context, from client.Reader, name types.NamespacedName, opts ...client.GetOption) (*fact, error) {
 	run := &v1alpha1.WorkflowRun{}
-	if err := from.Get(ctx, name, run); err != nil {
+	if err := from.Get(ctx, name, run, opts...); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil, nil //nolint:nilnil // that there is none is an answer
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -312,8 +313,8 @@ func TestNamesOfRunsThatDoNotWaitAreForgotten(t *testing.T) {
 	}
 }
 
-// mutation: a Start that waits 30 s before its first resync, that does not end, or does not try
-// again after a second, makes this fail.
+// mutation: a Start that waits 30 s before its first resync, that does not end, does not try again
+// after a second, or asks a Redis that cannot be used again and again, makes this fail.
 func TestStart(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -329,8 +330,10 @@ func TestStart(t *testing.T) {
 	running.resyncs(func() { w.changesLater(w.boss.kick) })
 	running.rests(func() {
 		w.boss.kick() // does not hasten what fails
-		w.clock.Step(resyncRetry - time.Millisecond)
+		w.clock.Step(resyncs.Retry - time.Millisecond)
 	})
+	running.resyncs(func() { w.clock.Step(time.Millisecond) })
+	running.rests(func() { w.clock.Step(2*resyncs.Retry - time.Millisecond) })
 	w.server.Restart()
 	running.resyncs(func() { w.clock.Step(time.Millisecond) })
 	w.boss.wakes("b")

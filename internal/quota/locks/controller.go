@@ -258,14 +258,12 @@ func semaphoreOf(lock string) string {
 // done.
 func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 	dropped, err := c.store.DropLocks(ctx, all...)
+	c.metrics.ended(dropped.Ended)
+	woken := c.wakeAll(ctx, dropped.Wake) // after an error, too: some were dropped
 	if c.closed(ctx, err) {
 		return nil
 	}
-	c.metrics.ended(dropped.Ended)
-	if err == nil {
-		err = c.wakeAll(ctx, dropped.Wake)
-	}
-	if err != nil {
+	if err = errors.Join(err, woken); err != nil {
 		c.kick()
 		return fmt.Errorf("drop locks: %w", err)
 	}
@@ -304,7 +302,7 @@ func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
 func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	for _, from := range []client.Reader{c.client, c.live} {
 		run := &v1alpha1.WorkflowRun{}
-		err := from.Get(ctx, name, run)
+		err := from.Get(ctx, name, run, client.UnsafeDisableDeepCopy) // it is read only, and once for each that is woken
 		switch {
 		case client.IgnoreNotFound(err) != nil:
 			return false, fmt.Errorf("read run %s: %w", name, err)

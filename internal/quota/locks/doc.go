@@ -36,6 +36,13 @@
 // version without the hold, nobody can write it any more. (The model's mutations anyVersion and
 // lowVersion show what happens else.)
 //
+// # When a resync reads
+//
+// What a resync reads is not of one moment: places first, then holds. So whoever gets its locks
+// meanwhile is in it, and who was in neither asks again. (The model reads both apart.) Only a ring
+// of waits needs one moment: it could be put together from two, and a step is refused for good. So
+// where a resync finds a ring it reads again, and looks at what lasted.
+//
 // # When Redis lost its data
 //
 // All locks have one epoch (see store.Store). Without one nobody gets anything; "never used" is the
@@ -69,6 +76,9 @@
 //
 // A rate has at most 1,000 starts in a period of at most an hour. At most 10,000 wait for a lock. A
 // take or a drop costs O(log n) and a look at up to 256 that wait for each of its locks; a resync
-// looks at all. A resync costs one call to Redis and one list from the cache; a rebuild one live
-// list, and a patch for each run with locks that is not over. Runs without locks cost nothing.
+// looks at all. All of Redis waits for a script: so what many tickets have is dropped some 16 locks
+// at a time, and a resync reads what there is about 1,000 tickets at a time, and makes one list
+// from the cache. A resync that Redis does not answer is made again after 1, 2, 4 and at most 30 s,
+// since what it asks may be the cause; one that fails otherwise after a second. A rebuild makes one
+// live list, and a patch for each run with locks that is not over. Runs without locks cost nothing.
 package locks

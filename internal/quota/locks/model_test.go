@@ -56,7 +56,8 @@ type process struct {
 
 // keeper is the resync.
 type keeper struct {
-	snap  *store.LocksSnapshot
+	snap  *store.LocksSnapshot // nil: it reads nothing
+	whole bool                 // it has read holds, too, and not only places
 	token string
 	fence int64
 	found []store.Holding
@@ -146,6 +147,7 @@ func (w *world) key() string {
 	flag(w.keeper.token != "")
 	flag(w.keeper.token == w.table.Token)
 	flag(w.keeper.snap != nil)
+	flag(w.keeper.whole)
 	for r := range w.runs {
 		versions := w.versions(r)
 		b = append(b, '|', versions.of(int64(w.runs[r].version)), fences.of(w.runs[r].fence))
@@ -172,6 +174,7 @@ func (w *world) key() string {
 		for _, h := range w.snapped(r) {
 			b = append(b, '*', versions.of(versionOf(h.Ticket.Version)))
 		}
+		flag(w.snappedPlace(r))
 	}
 	for _, h := range w.keeper.found {
 		b = append(b, h.Ticket.ID...)
@@ -188,6 +191,10 @@ func (w *world) snapped(r int) (all []store.Holding) {
 		}
 	}
 	return all
+}
+
+func (w *world) snappedPlace(r int) bool {
+	return w.keeper.snap != nil && slices.ContainsFunc(w.keeper.snap.Waiters, func(p store.Waiter) bool { return p.Ticket.ID == tickets(r)[0] })
 }
 
 // versions of a run, wherever they are remembered.
@@ -316,7 +323,8 @@ func events() []event {
 			w.table.Lose()
 			return true
 		}},
-		event{"the resync reads Redis", (*world).snapshot}, event{"the resync settles", (*world).settle},
+		event{"the resync reads places", (*world).readPlaces}, event{"the resync reads holds", (*world).readHolds},
+		event{"the resync settles", (*world).settle},
 		event{"a rebuild begins", (*world).begin}, event{"a rebuild marks", (*world).rebuildMark}, event{"a rebuild ends", (*world).finish})
 }
 
@@ -414,20 +422,37 @@ func (w *world) end(r int, p *process) bool {
 	return true
 }
 
-func (w *world) snapshot() bool {
+// readPlaces is the first part of a snapshot. Places are read first: see store.Store.SnapshotLocks.
+func (w *world) readPlaces() bool {
 	if !w.table.Open || w.keeper.snap != nil || w.off == noResync || w.off == oneByOne {
 		return false
 	}
 	s := store.LocksSnapshot{}
 	for r := range w.runs {
-		if h, ok := w.table.Holds[tickets(r)[0]]; ok {
-			s.Holds = append(s.Holds, h)
-		}
 		if p, ok := w.table.Places[tickets(r)[0]]; ok {
 			s.Waiters = append(s.Waiters, p.Waiter)
 		}
 	}
 	w.keeper.snap = &s
+	return true
+}
+
+// readHolds is the rest of it; there is none if the data was lost since.
+func (w *world) readHolds() bool {
+	if w.keeper.snap == nil || w.keeper.whole {
+		return false
+	}
+	if !w.table.Open { // a rebuild begins with no snapshot
+		w.keeper.snap = nil
+		return true
+	}
+	s := *w.keeper.snap
+	for r := range w.runs {
+		if h, ok := w.table.Holds[tickets(r)[0]]; ok {
+			s.Holds = append(s.Holds, h)
+		}
+	}
+	w.keeper.snap, w.keeper.whole = &s, true
 	return true
 }
 
@@ -444,13 +469,12 @@ func oneEach(string) (int, bool) { return 1, true }
 // settle is as the controller does it: a hold that is missing is restored after a live read, which
 // is this one.
 func (w *world) settle() bool {
-	if w.keeper.snap == nil || !w.table.Open {
-		w.keeper.snap = nil
+	if !w.keeper.whole || !w.table.Open {
 		return false
 	}
 	v := w.view()
 	f := audit(v, *w.keeper.snap, oneEach)
-	w.keeper.snap = nil
+	w.keeper.snap, w.keeper.whole = nil, false
 	w.table.Drop(w.dropping(f.drop)...)
 	for _, ticket := range f.missing {
 		if h, ok := v[uidOf(ticket)].holding(ticket); ok {
@@ -532,7 +556,7 @@ func (w *world) recovers(all []event) bool {
 	w.edits = 0
 	w.procs = [4]process{}
 	for range 3 {
-		for _, ev := range all[len(all)-5:] {
+		for _, ev := range all[len(all)-6:] {
 			ev.do(w)
 		}
 	}
@@ -632,7 +656,7 @@ func TestTheModelOfLocksFindsFaults(t *testing.T) {
 		noResync: newWorld(noResync, 1, 0, 0), resetFences: newWorld(resetFences, 0, 1, 0),
 	} {
 		t.Run(string(off), func(t *testing.T) {
-			x := explore(w, 5*modelStates(t), 50)
+			x := explore(w, 8*modelStates(t), 50)
 			if x.broken == "" {
 				t.Fatalf("%d states, and nothing is broken", x.states)
 			}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,24 +59,35 @@ func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot)
 	c.metrics.waiting.Set(float64(waiting))
 	c.metrics.contended(ages)
 	var failed error
+	all := bySemaphore(keys)
 	for name, sem := range v.semaphores {
-		failed = errors.Join(failed, c.write(ctx, sem, statusOf(name, keys)))
+		failed = errors.Join(failed, c.write(ctx, sem, statusOf(all[name])))
 	}
 	return failed
 }
 
-func statusOf(semaphore string, keys map[string]*v1alpha1.KeyStatus) v1alpha1.SemaphoreStatus {
-	var st v1alpha1.SemaphoreStatus
-	for _, lock := range slices.Sorted(maps.Keys(keys)) {
-		if k := keys[lock]; semaphoreOf(lock) == semaphore {
-			st.Held, st.Queued, st.Keys = st.Held+k.Held, st.Queued+k.Queued, st.Keys+1
-			st.Busiest = append(st.Busiest, *k)
+// bySemaphore are the keys of each semaphore. Mutexes have none.
+func bySemaphore(keys map[string]*v1alpha1.KeyStatus) map[string][]v1alpha1.KeyStatus {
+	all := map[string][]v1alpha1.KeyStatus{}
+	for lock, k := range keys {
+		if !strings.HasPrefix(lock, mutexPrefix) {
+			name := semaphoreOf(lock)
+			all[name] = append(all[name], *k)
 		}
 	}
-	slices.SortStableFunc(st.Busiest, func(a, b v1alpha1.KeyStatus) int {
-		return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(b.Held, a.Held))
+	return all
+}
+
+// statusOf is the status of a semaphore with such keys.
+func statusOf(keys []v1alpha1.KeyStatus) v1alpha1.SemaphoreStatus {
+	st := v1alpha1.SemaphoreStatus{Keys: int32(len(keys))}
+	for _, k := range keys {
+		st.Held, st.Queued = st.Held+k.Held, st.Queued+k.Queued
+	}
+	slices.SortFunc(keys, func(a, b v1alpha1.KeyStatus) int {
+		return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Key, b.Key))
 	})
-	st.Busiest = st.Busiest[:min(maxBusiest, len(st.Busiest))]
+	st.Busiest = keys[:min(maxBusiest, len(keys))]
 	return st
 }
 

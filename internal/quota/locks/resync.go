@@ -22,10 +22,6 @@ import (
 const (
 	// resyncPause is the time between two resyncs.
 	resyncPause = 30 * time.Second
-	// resyncRetry is the time until the next one when one failed.
-	resyncRetry = time.Second
-	// logEvery is how many failed resyncs in a row are logged as one.
-	logEvery = 30
 	// idleTime is how long a ticket may have what status does not say before a resync takes it: who
 	// asked for it is about to write it.
 	idleTime = 10 * time.Second
@@ -44,17 +40,16 @@ func (c *Controller) Start(ctx context.Context) error {
 	c.notes(map[string]bool{everySemaphore: true})
 	defer c.notes(nil)
 	defer c.metrics.forget()
-	for failures := 0; ctx.Err() == nil; {
+	var failed resyncs.Failures
+	for ctx.Err() == nil {
 		kicked, pause := c.kicked, resyncPause
-		err := c.Resync(ctx)
-		if err == nil {
-			failures = 0
+		if err := c.Resync(ctx); err == nil {
+			failed = resyncs.Failures{}
 		} else if ctx.Err() == nil {
-			pause, kicked = resyncRetry, nil
-			if failures%logEvery == 0 {
+			pause, kicked = failed.Next(store.Unusable(err)), nil
+			if failed.Logs() {
 				c.log.Info("Locks across runs were not looked after, trying on", "delay", pause, "cause", err.Error())
 			}
-			failures++
 		}
 		resyncs.Rest(ctx, c.clock, pause, kicked, c.lost)
 	}
@@ -153,12 +148,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err := c.dropAll(ctx, slices.Concat(f.drop, gone)); err != nil {
 		return err
 	}
-	failed := c.takeIdle(ctx, v, f.idle)
-	if ticket := deadlocked(s, v.limit, v.needs); ticket != "" {
-		c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", ticket)
-		failed = errors.Join(failed, c.store.RefuseLocks(ctx, ticket, store.LocksDeadlock))
-		f.wake[uidOf(ticket)] = true
-	}
+	failed := errors.Join(c.takeIdle(ctx, v, f.idle), c.endRing(ctx, v, s, f.wake))
 	for _, w := range s.Waiters {
 		if asksAgain(v, w, changed) {
 			f.wake[uidOf(w.Ticket.ID)] = true
@@ -172,6 +162,29 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	return errors.Join(failed, c.report(ctx, v, s))
 }
 
+// endRing refuses a step that waits for itself by way of other runs. A snapshot is not of one
+// moment, and a refusal is for good: so a ring must also be one by what lasted until a second
+// snapshot. There may be more holds and waits than those, but they only make more rings.
+func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
+	if deadlocked(s, v.limit, v.needs) == "" {
+		return nil
+	}
+	later, err := c.store.SnapshotLocks(ctx)
+	if err != nil {
+		return fmt.Errorf("look at a ring again: %w", err)
+	}
+	ticket := deadlocked(s.Lasting(later), v.limit, v.needs)
+	if ticket == "" {
+		return nil
+	}
+	c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", ticket)
+	wake[uidOf(ticket)] = true
+	if err := c.store.RefuseLocks(ctx, ticket, store.LocksDeadlock); err != nil {
+		return fmt.Errorf("refuse a step: %w", err)
+	}
+	return nil
+}
+
 // dropAll drops what runs left, and wakes who is next.
 func (c *Controller) dropAll(ctx context.Context, all []store.Dropping) error {
 	if len(all) == 0 {
@@ -179,10 +192,10 @@ func (c *Controller) dropAll(ctx context.Context, all []store.Dropping) error {
 	}
 	dropped, err := c.store.DropLocks(ctx, all...)
 	if err != nil {
-		return fmt.Errorf("drop what runs left: %w", err)
+		err = fmt.Errorf("drop what runs left: %w", err)
 	}
-	c.metrics.leaked.Add(float64(dropped.Holds))
-	return c.wakeAll(ctx, dropped.Wake)
+	c.metrics.leaked.Add(float64(dropped.Holds)) // after an error, too: some were dropped
+	return errors.Join(err, c.wakeAll(ctx, dropped.Wake))
 }
 
 // asksAgain says whether one that waits is to ask again: its semaphore changed, or cancels others
@@ -208,10 +221,11 @@ func (c *Controller) restore(ctx context.Context, v *view, missing []string) err
 			return fmt.Errorf("read run: %w", err)
 		}
 		if h, ok := factOf(run).holding(ticket); ok && run.UID == uidOf(ticket) {
-			if _, err := c.store.RestoreLocks(ctx, "", h.Fence, []store.Holding{h}); err != nil {
+			added, err := c.store.RestoreLocks(ctx, "", h.Fence, []store.Holding{h})
+			if err != nil {
 				return fmt.Errorf("restore a hold: %w", err)
 			}
-			c.metrics.missing.Inc()
+			c.metrics.missing.Add(float64(added)) // it may have been granted since the snapshot
 		}
 	}
 	return nil

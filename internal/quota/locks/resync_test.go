@@ -61,6 +61,7 @@ func newSite(t *testing.T) *site {
 type replica struct {
 	*Controller
 	s     *site
+	redis *redis.Client
 	mu    sync.Mutex
 	awake []string // names of runs that were woken
 }
@@ -73,6 +74,7 @@ func (s *site) replica() *replica {
 		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience, DialerRetries: 1,
 	})
 	s.t.Cleanup(func() { _ = c.Close() })
+	r.redis = c
 	r.Controller = New(Options{
 		Store: store.New(c, store.Options{Timeout: patience}), Client: client.NewNamespacedClient(s.client, s.ns), Live: client.NewNamespacedClient(s.client, s.ns),
 		Clock: s.clock, Wake: func(run types.NamespacedName) {

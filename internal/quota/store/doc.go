@@ -47,7 +47,7 @@
 //
 //	~{adm* +@connection +eval +evalsha +info +time +get +set +del +exists +persist +pexpire +hget +hset +hsetnx +hdel +hlen +hexists
 //	+hgetall +zadd +zrem +zcard +zscore +zrange +zlexcount +zremrangebyscore
-//	+hincrby +hkeys +zrangebylex +zrevrangebylex +zrangebyscore
+//	+hincrby +hkeys +hscan +zrangebylex +zrevrangebylex +zrangebyscore
 //
 // and in a cluster +cluster|slots.
 //
@@ -159,6 +159,7 @@
 //
 // No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of
 // Release, Next and Drop are as long as the number of free slots, those of Snapshot as long as what
-// there is. A Store remembers the terms of 65,536 keys; of others it does not notice a lower one.
-// 50 tenants have metrics of their own.
+// there is. Locks of all tenants are together: they are read, and dropped, in portions. A Store
+// remembers the terms of 65,536 keys; of others it does not notice a lower one. 50 tenants have
+// metrics of their own.
 package store

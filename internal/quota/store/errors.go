@@ -138,6 +138,14 @@ func (e *RebuildingError) RetryDelay() time.Duration { return e.delay }
 // RetryClass is the class of the retry in metrics and logs.
 func (*RebuildingError) RetryClass() string { return "admission_rebuilding" }
 
+// Unusable says whether Redis could not be used. That its data is closed is no such failure:
+// somebody has to rebuild it soon.
+func Unusable(err error) bool {
+	_, unavailable := errors.AsType[*UnavailableError](err)
+	_, closed := errors.AsType[*RebuildingError](err)
+	return unavailable && !closed
+}
+
 func (g *Store) unavailable(k Key, cause error) error {
 	return &UnavailableError{Key: k, cause: g.opts.Explain(cause), delay: g.spread(unavailableDelay)}
 }

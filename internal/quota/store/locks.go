@@ -139,12 +139,6 @@ type LocksAnswer struct {
 	Rest time.Duration
 }
 
-// LocksSnapshot is everything there is of locks.
-type LocksSnapshot struct {
-	Holds   []Holding
-	Waiters []Waiter // in order
-}
-
 // maxStarts bounds a rate: the script reads each start of a period.
 const maxStarts = 1000
 
@@ -189,102 +183,6 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: wakesOf(got.list(9)), Wake: wakesOf(got.list(10)),
 		Rest: time.Duration(got.number(11)) * time.Millisecond,
 	}, nil
-}
-
-// Dropping is a ticket to take from what it has.
-type Dropping struct {
-	// Ticket is its ID.
-	Ticket string
-	// Seen is a version at which the run was seen, or written, without the hold: a grant
-	// of an older version can never be written. "": the run or the step is over, which
-	// never changes back.
-	Seen string
-}
-
-// Dropped is what became of Droppings.
-type Dropped struct {
-	// Wake is who can have their locks now.
-	Wake []Wake
-	// Holds is how many were dropped, and Ended how long each lock was held by those
-	// that were over.
-	Holds int
-	Ended []Ended
-}
-
-// Ended is a hold of a lock that is over.
-type Ended struct {
-	Lock string
-	Held time.Duration
-}
-
-// DropLocks takes from tickets what they have: holds as Dropping says, and places
-// always. Idempotent.
-//
-// Errors: as TakeLocks; after one of Redis it must be repeated, or the resync does it.
-func (g *Store) DropLocks(ctx context.Context, all ...Dropping) (Dropped, error) {
-	args, err := droppingArgs(all)
-	if err != nil {
-		return Dropped{}, err
-	}
-	got, err := g.ask(ctx, g.scripts.locksDrop, locksKey, g.lockKeys(), args...)
-	if err != nil {
-		return Dropped{}, err
-	}
-	g.learn(g.lockKeys()[0], got)
-	d := Dropped{Wake: wakesOf(got.list(3)), Holds: got.number(1)}
-	for ended := got.list(4); len(ended) > 1; ended = ended[2:] {
-		d.Ended = append(d.Ended, Ended{Lock: ended.text(0), Held: time.Duration(ended.number(1)) * time.Millisecond})
-	}
-	return d, nil
-}
-
-func droppingArgs(all []Dropping) ([]any, error) {
-	args := make([]any, 0, 2*len(all))
-	for _, d := range all {
-		seen := ""
-		if d.Seen != "" {
-			var err error
-			if seen, err = paddedVersion(d.Seen); err != nil {
-				return nil, err
-			}
-		}
-		if !word(d.Ticket) {
-			return nil, fmt.Errorf("%w: ticket %.100q", ErrInvalidRequest, d.Ticket)
-		}
-		args = append(args, d.Ticket, seen)
-	}
-	return args, nil
-}
-
-// SnapshotLocks reads everything there is of locks, at one moment.
-//
-// Errors: as TakeLocks.
-func (g *Store) SnapshotLocks(ctx context.Context) (LocksSnapshot, error) {
-	got, err := g.ask(ctx, g.scripts.locksSnapshot, locksKey, g.lockKeys())
-	if err != nil {
-		return LocksSnapshot{}, err
-	}
-	g.learn(g.lockKeys()[0], got)
-	var s LocksSnapshot
-	for all := got.list(1); len(all) > 1; all = all[2:] {
-		h, err := parseHolding(all.text(0), all.text(1))
-		if err != nil {
-			return LocksSnapshot{}, g.unavailable(locksKey, err)
-		}
-		s.Holds = append(s.Holds, h)
-	}
-	for all := got.list(2); len(all) > 1; all = all[2:] {
-		w, err := parseWaiter(all.text(0), all.text(1))
-		if err != nil {
-			return LocksSnapshot{}, g.unavailable(locksKey, err)
-		}
-		s.Waiters = append(s.Waiters, w)
-	}
-	slices.SortFunc(s.Holds, func(a, b Holding) int { return cmp.Compare(a.Fence, b.Fence) })
-	slices.SortFunc(s.Waiters, func(a, b Waiter) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Ticket.ID, b.Ticket.ID))
-	})
-	return s, nil
 }
 
 // RefuseLocks ends the wait of a ticket: it is answered so each time it asks, until it is dropped.

@@ -204,6 +204,9 @@ func (j *Jobs) Input(ctx context.Context, id protocol.JobID) (json.RawMessage, e
 	job, err := j.rendering.Job(id)
 	if errors.Is(err, render.ErrEnough) && j.outputs.desk.SitDown(ctx) {
 		j.rendering.Budget(false)
+		if err := j.load(ctx, id); err != nil { // of a large template it was not read before
+			return nil, err
+		}
 		job, err = j.rendering.Job(id)
 	}
 	j.some = j.some || err == nil

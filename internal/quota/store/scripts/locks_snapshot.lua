@@ -1,24 +1,53 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Everything there is of locks. What has no meaning any more of what began is taken away.
+-- A portion of what there is of locks, since all of Redis waits for a script. Places are read before holds: who goes from the one to the
+-- other meanwhile is in both, and never in neither. What is there all the time is in a portion, and may be in more than one. What has no
+-- meaning any more of what began is taken away.
 --
--- ARGV[1] floor
+-- ARGV[1] floor  ARGV[2] where to go on: 'p0' first, then as the last answer says: 'p' or 'h', and the cursor in places, or in holds
 --
--- Returns {'ok', term, {ticket, hold, ...}, {ticket, place, ...}} as in locks.lua, or {'closed', why}.
+-- Returns {'ok', term, {ticket, hold, ...}, {ticket, place, ...}, where to go on, or ''} as in locks.lua, or {'closed', why}.
+local portion = 1000 -- about how many fields are read of a hash
 local term, why = open(ARGV[1])
 if not term then
   return {'closed', why}
 end
 heal()
-local all = {}
-for _, field in ipairs(redis.call('HKEYS', holds)) do
-  if string.sub(field, 1, 1) == 's' then
-    local period = tonumber(string.match(redis.call('HGET', holds, field), '^%d+'))
-    if #starts(string.sub(field, 2), period) == 0 then
-      redis.call('HDEL', holds, field)
-    end
-  elseif string.sub(field, 1, 1) == 'h' then
-    all[#all + 1] = string.sub(field, 2)
-    all[#all + 1] = redis.call('HGET', holds, field)
+
+-- An account whose rights are of an older version may not HSCAN: it reads all.
+local function scan(hash, cursor)
+  local got = redis.pcall('HSCAN', hash, cursor, 'COUNT', portion)
+  if got.err then
+    return '0', redis.call('HGETALL', hash)
+  end
+  return got[1], got[2]
+end
+
+-- Whether all that began is over. The times are in order, so the last one says it, and the others need not be read; but where the last
+-- is still to come, starts mends them.
+local function over(name, text)
+  local period, last = tonumber(string.match(text, '^%d+')), tonumber(string.match(string.sub(text, -20), '%d+$'))
+  if last > present() then
+    return #starts(name, period) == 0
+  end
+  return last <= present() - period
+end
+
+local at, cursor = string.match(ARGV[2], '^(%a)(%d+)$')
+local held, waiting, all = {}, {}, nil
+if at == 'p' then
+  cursor, waiting = scan(places, cursor)
+  if cursor ~= '0' then
+    return {'ok', term, held, waiting, 'p' .. cursor}
   end
 end
-return {'ok', term, all, redis.call('HGETALL', places)}
+cursor, all = scan(holds, cursor)
+for i = 1, #all, 2 do
+  local kind, name, text = string.sub(all[i], 1, 1), string.sub(all[i], 2), all[i + 1]
+  if kind == 'h' then
+    held[#held + 1] = name
+    held[#held + 1] = text
+  elseif kind == 's' and over(name, text) then
+    redis.call('HDEL', holds, all[i])
+  end
+end
+return {'ok', term, held, waiting, cursor ~= '0' and 'h' .. cursor or ''}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locks
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// asks asks for a lock of a part of a run, whatever status says.
+func (r *replica) asks(run *v1alpha1.WorkflowRun, part, lock, want string) {
+	r.s.t.Helper()
+	name := run.Namespace + "/" + run.Name
+	k := store.Ticket{ID: TicketOf(run.UID, part), Run: name, Tree: name, Version: run.ResourceVersion, Created: run.CreationTimestamp.Time}
+	a, err := r.store.TakeLocks(r.s.t.Context(), k, []store.Want{{Name: lock, Permits: 1, Limit: 1, Longest: 9}})
+	if err != nil || a.State != want {
+		r.s.t.Fatalf("%s takes %s: %+v, %v; want %s", k.ID, lock, a, err, want)
+	}
+}
+
+// A refusal is for good, and a snapshot is not of one moment: a step of a run goes on that only
+// looked as if it waited for itself.
+//
+// mutations: a resync that refuses by its first look, or that refuses in none, makes this fail.
+func TestARingIsOneIfItLasts(t *testing.T) {
+	for name, c := range map[string]struct{ over, refused bool }{
+		"it lasts":                    {refused: true},
+		"it is over by the next look": {over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r, other := s.replica(), s.replica()
+			must(t, r.Resync(t.Context()))
+			first, second := s.run("first", nil), s.run("second", nil)
+			r.asks(first, "", "mutex:x", store.LocksHeld)
+			r.asks(second, "", "mutex:y", store.LocksHeld)
+			r.asks(first, "a", "mutex:y", store.LocksWaiting)
+			r.asks(second, "a", "mutex:x", store.LocksWaiting)
+			looks := 0
+			r.redis.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if slices.Contains(cmd.Args(), any("p0")) {
+					if looks++; looks == 2 && c.over { // somebody cancelled the second run
+						if _, err := other.store.DropLocks(ctx, store.Dropping{Ticket: string(second.UID)}); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				return next(ctx, cmd)
+			}))
+			must(t, r.Resync(t.Context()))
+			if looks != 2 {
+				t.Errorf("%d looks, want 2", looks)
+			}
+			snapshot, err := other.store.SnapshotLocks(t.Context())
+			must(t, err)
+			var refused []string
+			for _, w := range snapshot.Waiters {
+				if w.Refused != "" {
+					refused = append(refused, w.Ticket.ID+" "+w.Refused)
+				}
+			}
+			if c.refused && len(refused) != 1 || !c.refused && len(refused) > 0 {
+				t.Errorf("refused: %v", refused)
+			}
+		})
+	}
+}
+
+// mutation: a resync that counts what it did not have to restore makes this fail.
+func TestWhatIsThereIsNotCountedAsMissing(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	run := s.run("run", nil)
+	a := r.takes(run, lock, store.LocksHeld)
+	run.Status = &v1alpha1.WorkflowRunStatus{Locks: []v1alpha1.LockHold{{Name: lock, Permits: 1, Fence: a.Fence}}}
+	must(t, s.client.Status().Update(t.Context(), run))
+	v := &view{runs: map[types.UID]fact{run.UID: factOf(run)}}
+	for range 2 { // it was granted after the snapshot
+		must(t, r.restore(t.Context(), v, []string{string(run.UID)}))
+	}
+	if n := testutil.ToFloat64(r.metrics.missing); n != 0 {
+		t.Errorf("%v are counted, and nothing was missing", n)
+	}
+	_, err := r.store.DropLocks(t.Context(), store.Dropping{Ticket: string(run.UID)})
+	must(t, err)
+	must(t, r.restore(t.Context(), v, []string{string(run.UID)}))
+	if n := testutil.ToFloat64(r.metrics.missing); n != 1 {
+		t.Errorf("%v are counted, and one was missing", n)
+	}
+}
+
+// mutations: keys of another semaphore, or of mutexes, and an order without names, make this fail.
+func TestTheStatusOfASemaphoreHasItsKeys(t *testing.T) {
+	keys := map[string]*v1alpha1.KeyStatus{}
+	for lock, k := range map[string]v1alpha1.KeyStatus{
+		"gpus/b": {Key: "b", Held: 1}, "gpus/a": {Key: "a", Held: 1}, "gpus/c": {Key: "c", Queued: 2}, "gpus/d": {Key: "d", Held: 3},
+		"gpus-eu/a": {Key: "a", Held: 9}, "mutex:ns/gpus": {Key: "gpus", Held: 1},
+	} {
+		keys[lock] = &k
+	}
+	all := bySemaphore(keys)
+	want := v1alpha1.SemaphoreStatus{Held: 5, Queued: 2, Keys: 4, Busiest: []v1alpha1.KeyStatus{{Key: "c", Queued: 2}, {Key: "d", Held: 3}, {Key: "a", Held: 1}, {Key: "b", Held: 1}}}
+	if diff := cmp.Diff(want, statusOf(all["gpus"])); diff != "" || len(all) != 2 {
+		t.Errorf("%d semaphores; want -, got +\n%s", len(all), diff)
+	}
+	if diff := cmp.Diff(v1alpha1.SemaphoreStatus{}, statusOf(all["unused"])); diff != "" {
+		t.Errorf("want -, got +\n%s", diff)
+	}
+}

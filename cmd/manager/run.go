@@ -274,7 +274,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	workflows := &workflow.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Revisions: a.revisions, Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
-		Desk: a.desks.Work,
+		Aside: a.aside(workflow.AtOnce / 2),
 	}
 	workflows.Turn = a.inTurn(workflow.AtOnce, "workflow", workflows.Wake)
 	return errors.Join(policies.SetupWithManager(mgr), workflows.SetupWithManager(mgr), approvals.SetupWithManager(mgr),

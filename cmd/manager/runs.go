@@ -22,6 +22,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/audit/stores"
 	"github.com/syncopate-dev/syncopate/internal/clockset"
 	"github.com/syncopate-dev/syncopate/internal/controller/audit"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/schedule"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
@@ -80,6 +81,11 @@ func newSharing(o options) *sharing {
 	s.turns = shares.NewTurns(o.maxConcurrent, s.places.Of("pass"), s.waker.Wake)
 	s.desks = shares.NewDesks(shares.RoomOfProcess(), s.turns, clock.RealClock{}, s.places.Of("desk"))
 	return s
+}
+
+// aside has passes of a controller that wait for desks, so many at most.
+func (s *sharing) aside(most int) *passes.Aside {
+	return &passes.Aside{Most: most, Desk: s.desks.Work}
 }
 
 // inTurn gives passes of a controller so many places; wake is told whose turn it is.
@@ -212,7 +218,7 @@ func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapter
 	below := &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	r := &schedule.Reconciler{
 		Below: below.AnyUnderWay, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
-		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists, Desk: a.desks.Work,
+		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists, Aside: a.aside(schedule.AtOnce / 4),
 	}
 	r.Turn = a.inTurn(schedule.AtOnce, "schedule", r.Wake)
 	handover.Gained = r.Gained

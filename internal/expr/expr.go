@@ -65,6 +65,9 @@ func optionsOf(with []Option) (o options) {
 
 // compile gives the program of an expression. Its error is an *Error, or ErrUnread.
 func (o *options) compile(src string) (*program, error) {
+	if !o.meter.more() {
+		return nil, ErrUnread
+	}
 	p, err := compile(source{text: src, item: o.item})
 	cost := costOfMistake(src)
 	if err == nil {

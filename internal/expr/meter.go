@@ -12,21 +12,24 @@ var ErrUnread = errors.New("its expressions take too long to compile")
 // characters may take 12 ms, and a spec has room for 500. It is for one goroutine. A nil Meter
 // counts nothing.
 type Meter struct {
-	Most  int    // cost units; 0: any number
-	Pause func() // called after each expression; nil: never
+	Most  int         // cost units; 0: any number
+	Pause func() bool // called after each expression; false: no other is compiled; nil: never
 	took  int
+	ended bool
 }
+
+// more says whether another expression may be compiled.
+func (m *Meter) more() bool { return m == nil || !m.ended }
 
 // take counts a cost. Its error is ErrUnread.
 func (m *Meter) take(cost int) error {
 	if m == nil {
 		return nil
 	}
-	if m.took += cost; m.Most > 0 && m.took > m.Most {
+	m.took += cost
+	m.ended = m.Most > 0 && m.took > m.Most || m.Pause != nil && !m.Pause()
+	if m.ended {
 		return ErrUnread
-	}
-	if m.Pause != nil {
-		m.Pause()
 	}
 	return nil
 }

@@ -11,8 +11,9 @@ import (
 
 // A spec has room for hundreds of expressions that each take milliseconds to compile.
 //
-// mutation: a meter that does not stop, that does not pause, or that counts an expression less when
-// it is compiled already; costOf without the nodes: macros are written out.
+// mutation: a meter that does not stop, that goes on where a pause ends it, that does not pause,
+// or that counts an expression less when it is compiled already; costOf without the nodes: macros
+// are written out.
 func TestAMeterBoundsWhatIsCompiled(t *testing.T) {
 	var list []string
 	for i := range 20 {
@@ -20,7 +21,7 @@ func TestAMeterBoundsWhatIsCompiled(t *testing.T) {
 	}
 	raw := []byte("[" + strings.Join(list, ",") + "]")
 	pauses := 0
-	all := &Meter{Pause: func() { pauses++ }}
+	all := &Meter{Pause: func() bool { pauses++; return true }}
 	if _, err := TemplateSteps(raw, Metered(all)); err != nil || pauses != 20 || all.took < 20*1000 || all.took > 20*5000 {
 		t.Fatalf("%v, %d pauses, %d units", err, pauses, all.took)
 	}
@@ -31,6 +32,14 @@ func TestAMeterBoundsWhatIsCompiled(t *testing.T) {
 	part := &Meter{Most: all.took / 2}
 	if _, err := TemplateSteps(raw, Metered(part)); !errors.Is(err, ErrUnread) || part.took > all.took*6/10 {
 		t.Errorf("%v after %d units of %d", err, part.took, all.took)
+	}
+	pauses = 0
+	ends := &Meter{Pause: func() bool { pauses++; return pauses < 5 }}
+	if _, err := TemplateSteps(raw, Metered(ends)); !errors.Is(err, ErrUnread) || pauses != 5 {
+		t.Errorf("%v after %d expressions", err, pauses)
+	}
+	if _, err := ConditionSteps("true", Metered(ends)); !errors.Is(err, ErrUnread) || pauses != 5 {
+		t.Errorf("another one: %v after %d expressions", err, pauses)
 	}
 	for name, f := range map[string]func(Option) error{
 		"a condition":               func(o Option) error { _, err := ConditionSteps("true", o); return err },

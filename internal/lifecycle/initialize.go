@@ -74,7 +74,7 @@ func initialize(d *draft) {
 // status may be written: one that has the steps says that they were validated.
 func decideUnread(in Input) Decision {
 	return Decision{
-		Status: stored(in.Run), Verdicts: verdicts(in.Results, Waiting), Evaluated: in.Evaluated, Wake: in.Now, Changed: in.Glance, Cut: !in.Glance,
+		Status: stored(in.Run), Verdicts: verdicts(in.Results, Waiting), Evaluated: in.Evaluated, Wake: in.Now.Add(bounds.MinWake), Changed: in.Glance, Cut: !in.Glance,
 	}
 }
 
@@ -89,7 +89,7 @@ func problemsOf(d *draft) (problems []string, whole bool) {
 	case len(d.in.Template.Problems) > 0:
 		return d.in.Template.Problems, true
 	}
-	m := expr.Meter{Pause: d.in.Pause}
+	m := expr.Meter{Pause: d.in.Yield}
 	if d.in.Quick {
 		m.Most = bounds.MaxQuickSpecCost
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // manyExpressions is a run of steps with so many expressions each, none of which is like another.
@@ -38,9 +40,9 @@ func manyExpressions(steps, each int) *v1alpha1.WorkflowRun {
 func TestALongSpecIsNotReadQuickly(t *testing.T) {
 	run := manyExpressions(50, 10)
 	pauses := 0
-	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Quick: true, Pause: func() { pauses++ }})
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Quick: true, Pause: func() { pauses++ }, Yield: func() bool { pauses++; return true }})
 	quick := Decide(in)
-	if diff := cmp.Diff(Decision{Status: stored(run), Verdicts: []Verdict{}, Cut: true, Wake: epoch}, quick); diff != "" || pauses > 400 {
+	if diff := cmp.Diff(Decision{Status: stored(run), Verdicts: []Verdict{}, Cut: true, Wake: epoch.Add(bounds.MinWake)}, quick); diff != "" || pauses > 400 {
 		t.Errorf("quick, after %d expressions: %s", pauses, diff)
 	}
 	pauses, in.Glance = 0, true
@@ -51,6 +53,10 @@ func TestALongSpecIsNotReadQuickly(t *testing.T) {
 	whole := Decide(in)
 	if len(whole.Dispatch) == 0 || whole.Evaluated == nil || !whole.Evaluated.Valid || pauses < 500 {
 		t.Fatalf("whole: dispatches %d, %+v, %d pauses", len(whole.Dispatch), whole.Evaluated, pauses)
+	}
+	in.Yield = func() bool { return false }
+	if over := Decide(in); !over.Cut || len(over.Status.Steps) > 0 {
+		t.Errorf("when its time is over: cut %t, %d steps", over.Cut, len(over.Status.Steps))
 	}
 	pauses, in.Quick, in.Evaluated = 0, true, &Evaluated{Valid: true}
 	if known := Decide(in); len(known.Status.Steps) != 50 || pauses > 200 {
@@ -129,5 +135,33 @@ func TestAQuickDecisionCompilesLittle(t *testing.T) {
 				t.Error("nothing goes out")
 			}
 		})
+	}
+}
+
+// A list and its items may read outputs that find no room together. That is told when the step
+// begins, by a quick decision, too: later its items would be lost.
+//
+// mutation: List that goes on where it leaves out what items read.
+func TestAQuickDecisionLeavesAListThatReadsOutputs(t *testing.T) {
+	wide := newStep("wide", forEach("${[steps.a.output]}", 1, v1alpha1.Collect), input(`{"pad":"`+strings.Repeat("x", 2*bounds.MaxQuickBytes)+`","v":"${steps.b.output}"}`))
+	wide.DependsOn = []string{"a", "b"}
+	run := newRun(newStep("a"), newStep("b"), wide)
+	advance(t, run, epoch)
+	payloads := Payloads{}
+	for i := range 2 {
+		s := &run.Status.Steps[i]
+		ref := protocol.NewOutputRef(job(s.Name, 1), []byte(`"`+s.Name+`"`))
+		ref.Size = bounds.MaxLoadedBytes/2 + 1
+		s.Phase, s.CompletedAt, s.OutputRef = v1alpha1.StepSucceeded, s.DispatchedAt, reference(ref)
+		payloads[ref.Name] = Payload{Data: []byte(`"` + s.Name + `"`)}
+	}
+	in := letIn(Input{Run: run, Now: epoch.Add(time.Second), Lock: held(1), Payloads: payloads, Quick: true})
+	quick := Decide(in)
+	if !quick.Cut || len(quick.Lists) > 0 || quick.Status.Steps[2].Phase != v1alpha1.StepPending {
+		t.Errorf("quick: cut %t, lists %v, the step is %s", quick.Cut, quick.Lists, quick.Status.Steps[2].Phase)
+	}
+	in.Quick, in.Lists = false, quick.Lists
+	if whole := Decide(in); whole.Status.Steps[2].Phase != v1alpha1.StepFailed || !strings.Contains(whole.Status.Steps[2].Error.Message, "bytes in all") {
+		t.Errorf("whole: %+v", whole.Status.Steps[2])
 	}
 }

@@ -13,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
@@ -272,9 +274,11 @@ func TestATemplateIsValidatedOnceForEachGeneration(t *testing.T) {
 	good, bad := &v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}
 	good.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
 	bad.Spec.Steps = []v1alpha1.Step{{Name: "A", Job: &v1alpha1.Job{Topic: "t"}}}
-	mem, r := newMemory("u"), &Reconciler{}
+	mem, r := newMemory("u"), &Reconciler{Driven: always{}}
 	problems := func(generation int64, run *v1alpha1.WorkflowRun) string {
-		wrong, err := r.problems(t.Context(), mem, generation, run)
+		s := &v1alpha1.Schedule{}
+		s.Generation = generation
+		wrong, err := r.problems(t.Context(), mem, s, run)
 		if err != nil {
 			t.Error(err)
 		}
@@ -289,8 +293,19 @@ func TestATemplateIsValidatedOnceForEachGeneration(t *testing.T) {
 	}
 }
 
-// mutation: problems that remembers a template which there was no desk for, or asks for that of
-// another namespace.
+var errLeaving = errors.New("it is handed over")
+
+// leaving is a process that is about to hand over what it drives.
+type leaving struct{ always }
+
+func (leaving) Early(ctx context.Context, _ types.UID) (context.Context, func()) {
+	early, end := context.WithCancelCause(ctx)
+	end(errLeaving)
+	return early, func() {}
+}
+
+// mutation: problems that remembers a template which there was no desk for, that asks for that of
+// another namespace, or that keeps a hand-over waiting.
 func TestALongTemplateIsValidatedAtADesk(t *testing.T) {
 	run := &v1alpha1.WorkflowRun{}
 	run.Namespace = "team"
@@ -300,21 +315,33 @@ func TestALongTemplateIsValidatedAtADesk(t *testing.T) {
 		run.Spec.Steps = append(run.Spec.Steps, step)
 	}
 	asked, away := "", errors.New("the operator stops")
-	r := &Reconciler{Desk: func(_ context.Context, namespace string) (rest, leave func(), err error) {
+	more := false
+	r := &Reconciler{Driven: always{}, Aside: &passes.Aside{Most: 1, Desk: func(_ context.Context, namespace string) (rest func() bool, leave func(), err error) {
 		asked += namespace + " "
-		return func() {}, func() { asked += "left " }, away
-	}}
-	mem := newMemory("u")
-	if _, err := r.problems(t.Context(), mem, 1, run); !errors.Is(err, away) {
-		t.Errorf("without a desk: %v", err)
-	}
-	away = nil
+		return func() bool { return more }, func() { asked += "left " }, away
+	}}}
+	mem, s := newMemory("u"), &v1alpha1.Schedule{}
+	s.Generation = 1
 	for range 2 {
-		if wrong, err := r.problems(t.Context(), mem, 1, run); err != nil || wrong != "" {
+		if _, err := r.problems(t.Context(), mem, s, run); !errors.Is(err, passes.ErrLater) {
+			t.Errorf("without a desk, or without time for it: %v", err)
+		}
+		away = nil
+	}
+	more = true
+	for range 2 {
+		if wrong, err := r.problems(t.Context(), mem, s, run); err != nil || wrong != "" {
 			t.Errorf("%q, %v", wrong, err)
 		}
 	}
-	if asked != "team team left " {
+	r.Driven, s.Generation = leaving{}, 2
+	r.Aside.Desk = func(ctx context.Context, _ string) (rest func() bool, leave func(), err error) {
+		return nil, nil, context.Cause(ctx)
+	}
+	if _, err := r.problems(t.Context(), mem, s, run); !errors.Is(err, errLeaving) {
+		t.Errorf("when it is handed over: %v", err)
+	}
+	if asked != "team team left team left " {
 		t.Errorf("desks: %s", asked)
 	}
 }

@@ -60,7 +60,7 @@ func TestAnOldCacheStartsNoSlotAgain(t *testing.T) {
 	}
 }
 
-type never struct{}
+type never struct{ always }
 
 func (never) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
 	return ctx, func() bool { return false }, false

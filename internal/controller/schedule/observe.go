@@ -179,7 +179,7 @@ func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
-	wrong, err := r.problems(ctx, mem, s.Generation, run)
+	wrong, err := r.problems(ctx, mem, s, run)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -247,13 +247,15 @@ type memory struct {
 
 // problems is invalid, asked once for each generation: it compiles all expressions of the
 // template, and there is a pass each minute.
-func (r *Reconciler) problems(ctx context.Context, m *memory, generation int64, run *v1alpha1.WorkflowRun) (string, error) {
-	if m.checked != generation {
-		wrong, err := r.invalid(ctx, run)
+func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun) (string, error) {
+	if m.checked != s.Generation {
+		early, cancel := r.Driven.Early(ctx, s.UID) // who hands over waits for its end
+		defer cancel()
+		wrong, err := r.invalid(early, run)
 		if err != nil {
 			return "", fmt.Errorf("validate the template: %w", err)
 		}
-		m.checked, m.wrong = generation, wrong
+		m.checked, m.wrong = s.Generation, wrong
 	}
 	return m.wrong, nil
 }

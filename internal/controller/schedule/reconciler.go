@@ -4,6 +4,7 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
@@ -32,6 +34,8 @@ const (
 // drives says which schedules this process drives; *driven.Partitions does.
 type drives interface {
 	Enter(ctx context.Context, uid types.UID) (while context.Context, leave func() (late bool), ok bool)
+	// Early ends with ctx, or once the schedule is to be handed over.
+	Early(ctx context.Context, uid types.UID) (early context.Context, cancel func())
 }
 
 // Reconciler starts the runs of schedules.
@@ -54,9 +58,8 @@ type Reconciler struct {
 	// Turn gives a pass over a schedule a place, until it leaves; Wake is called for one that may
 	// not have one now, when it may. Nil: each pass has one.
 	Turn func(schedule types.NamespacedName) (leave func(), may bool)
-	// Desk gives a namespace a place for what takes long, which rests now and then,
-	// until it leaves.
-	Desk func(ctx context.Context, namespace string) (rest, leave func(), err error)
+	// Aside has passes over long templates.
+	Aside *passes.Aside
 
 	waker    waker
 	mu       sync.Mutex
@@ -98,7 +101,11 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	defer leave()
 	r.waker.drop(req.NamespacedName)
-	return r.pass(ctx, s, r.memory(req.NamespacedName, s.UID))
+	result, err := r.pass(ctx, s, r.memory(req.NamespacedName, s.UID))
+	if errors.Is(err, passes.ErrLater) {
+		return reconcile.Result{RequeueAfter: passes.Later}, nil
+	}
+	return result, err
 }
 
 // pass decides, writes, acts.

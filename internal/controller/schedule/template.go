@@ -16,6 +16,8 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
@@ -122,7 +124,10 @@ func (r *Reconciler) invalid(ctx context.Context, run *v1alpha1.WorkflowRun) (st
 		return "", nil
 	}
 	plan := dag.Of(run)
-	problems, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest, leave func(), err error) { return r.Desk(ctx, run.Namespace) })
+	problems, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest func() bool, leave func(), err error) { return r.Aside.Work(ctx, run.Namespace) })
+	if errors.Is(err, expr.ErrUnread) {
+		return "", passes.ErrLater
+	}
 	if err != nil {
 		return "", err
 	}

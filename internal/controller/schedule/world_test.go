@@ -48,6 +48,10 @@ func newWorld(t *testing.T) *world {
 
 type always struct{}
 
+func (always) Early(ctx context.Context, _ types.UID) (context.Context, func()) {
+	return context.WithCancel(ctx)
+}
+
 func (always) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
 	return ctx, func() bool { return false }, true
 }

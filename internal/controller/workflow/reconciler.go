@@ -4,6 +4,7 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/template"
@@ -60,9 +62,8 @@ type Reconciler struct {
 	// Turn gives a pass over a Workflow a place, until it leaves; Wake is called for one that may
 	// not have one now, when it may. Nil: each pass has one.
 	Turn func(workflow types.NamespacedName) (leave func(), may bool)
-	// Desk gives a namespace a place for what takes long, which rests now and then,
-	// until it leaves.
-	Desk func(ctx context.Context, namespace string) (rest, leave func(), err error)
+	// Aside has passes over long Workflows.
+	Aside *passes.Aside
 
 	queue atomic.Pointer[queue]
 }
@@ -122,10 +123,10 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err)
 	}
-	if known(w, content) {
-		return reconcile.Result{}, nil
-	}
 	problems, err := r.problemsOf(ctx, w, content)
+	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
+		return reconcile.Result{RequeueAfter: passes.Later}, nil
+	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("validate Workflow %s: %w", req.NamespacedName, err)
 	}
@@ -142,13 +143,6 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, fmt.Errorf("write status of Workflow %s: %w", req.NamespacedName, err)
 	}
 	return reconcile.Result{}, nil
-}
-
-// known says whether status has that this version of a Workflow can be followed: it is not
-// validated again, by each replica that begins.
-func known(w *v1alpha1.Workflow, c *template.Content) bool {
-	return w.Status != nil && w.Status.ObservedGeneration == w.Generation && w.Status.Revision == c.Revision &&
-		meta.IsStatusConditionTrue(w.Status.Conditions, v1alpha1.ConditionReady)
 }
 
 // statusOf is the status of a Workflow whose current revision is kept.
@@ -181,7 +175,7 @@ func (r *Reconciler) problemsOf(ctx context.Context, w *v1alpha1.Workflow, c *te
 	problems := c.Problems()
 	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
 	plan := dag.Of(run)
-	found, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest, leave func(), err error) { return r.Desk(ctx, w.Namespace) })
+	found, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest func() bool, leave func(), err error) { return r.Aside.Work(ctx, w.Namespace) })
 	if err != nil {
 		return nil, err
 	}

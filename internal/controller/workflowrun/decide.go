@@ -24,6 +24,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 	for {
 		d := lifecycle.Decide(p.input(ctx, lock))
 		p.evaluated = d.Evaluated
+		noteValid(p)
 		p.r.lists.keep(p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d.Needs)
 		switch {
@@ -63,6 +64,35 @@ func mayGoOn(ctx context.Context, p *pass) bool {
 	return p.lock.Hopeful() && !p.run.HasLocks() && !p.ahead.Lags() && p.desk.GoOn(ctx)
 }
 
+// noteValid remembers that the spec was validated: it may take seconds, and not every pass after
+// that comes to a write.
+func noteValid(p *pass) {
+	if p.evaluated != nil && p.evaluated.Valid {
+		p.mem.valid = validAs(p)
+	}
+}
+
+// knownValid is what a pass knows of the spec without a look at it; nil: nothing.
+func knownValid(p *pass) *lifecycle.Evaluated {
+	if p.mem.valid == "" || p.mem.valid != validAs(p) {
+		return nil
+	}
+	return &lifecycle.Evaluated{Valid: true}
+}
+
+// validAs names what is validated: the spec never changes, and a Workflow has another revision
+// then. What a run starts from may still change; "": it is not remembered.
+func validAs(p *pass) string {
+	switch revision := p.template.Revision; {
+	case p.spec.StartFrom != nil:
+		return ""
+	case revision == nil:
+		return "spec"
+	default:
+		return revision.Name + " " + revision.Revision
+	}
+}
+
 // decideWithin decides under a lease, in a time of its own.
 func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	bounded, stop := context.WithTimeout(held, decideTimeout)
@@ -83,6 +113,7 @@ func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 	}
 	in.Policy = p.policyReference()
 	in.Pause = func() { p.desk.Rest(ctx) }
+	in.Yield = func() bool { return p.desk.Yield(ctx) }
 	return in
 }
 

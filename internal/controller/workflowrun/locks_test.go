@@ -259,7 +259,8 @@ var _ = Describe("locks across runs", func() {
 		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))
 
-	// mutation: cancel that has no patch without the annotation makes this fail.
+	// mutations: cancel that has no patch without the annotation, or one that takes away
+	// all of them.
 	It("cancel an oldest holder whose annotations leave no room", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")
@@ -275,6 +276,7 @@ var _ = Describe("locks across runs", func() {
 		second := w.create(ctx, diamond(), wanted)
 		r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
 		Expect(w.get(ctx, first).Spec.Shutdown).To(Equal(v1alpha1.ShutdownCancel))
+		Expect(w.get(ctx, first).Annotations).To(Equal(full.Annotations))
 		Expect(endedAs(r.finish(ctx, first))).To(Equal("Cancelled Cancelled"))
 		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))

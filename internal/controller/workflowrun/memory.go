@@ -70,6 +70,8 @@ type memory struct {
 	traced bool
 	// full is set while the API server has no room for the run's status.
 	full *full
+	// valid is what was validated: see validAs; "": nothing was.
+	valid string
 }
 
 // newest picks the cache's copy or this process's own, and drops the own one when the cache

@@ -135,6 +135,7 @@ func observeSpans(p *pass) {
 
 // begin has each part begin its work on the run.
 func (p *pass) begin() {
+	p.evaluated = knownValid(p)
 	p.batch.Under(p.policy)
 	p.lock = p.r.Leases.Session(&p.mem.lock, p.key, p.run.UID, p.policy)
 	beginAhead(p, p.tenantName())

@@ -46,8 +46,9 @@ func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, m *expr.Meter) (pro
 }
 
 // ValidateAt is Validate for who may wait: what takes long is done at a desk, where it rests now
-// and then. The error is that of desk.
-func ValidateAt(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, desk func() (rest, leave func(), err error)) ([]string, error) {
+// and then until that says that there is no more time. The error is that of desk, or
+// expr.ErrUnread.
+func ValidateAt(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, desk func() (rest func() bool, leave func(), err error)) ([]string, error) {
 	problems, whole := Validate(run, p, nest, &expr.Meter{Most: bounds.MaxQuickSpecCost})
 	if whole {
 		return problems, nil
@@ -57,7 +58,9 @@ func ValidateAt(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, desk func() (rest
 		return nil, err
 	}
 	defer leave()
-	problems, _ = Validate(run, p, nest, &expr.Meter{Pause: rest})
+	if problems, whole = Validate(run, p, nest, &expr.Meter{Pause: rest}); !whole {
+		return nil, expr.ErrUnread
+	}
 	return problems, nil
 }
 
@@ -69,6 +72,9 @@ func validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest, meter expr.Option) 
 	v.object("spec.inputs", run.Spec.Inputs, bounds.MaxInputsBytes)
 	for i := 0; i < len(p.Steps) && !v.unread; i++ {
 		v.step(i)
+	}
+	if v.unread {
+		return nil, false
 	}
 	v.locks(-1, "spec.locks", run.Spec.Locks)
 	v.acyclic()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
 )
 
 // mutation: ValidateAt that asks for a desk each time, or never, that keeps it, or does not rest.
@@ -19,11 +20,13 @@ func TestValidateAt_TakesADeskForWhatTakesLong(t *testing.T) {
 		steps      int
 		desk, want error
 		asked      int
+		time       int // rests until there is none
 	}{
-		"a short spec":                  {1, none, nil, 0},
-		"a long spec":                   {50, nil, nil, 1},
-		"a long spec without a desk":    {50, none, none, 1},
-		"what is wrong with a long one": {51, nil, nil, 1},
+		"a short spec":                  {1, none, nil, 0, 1000},
+		"a long spec":                   {50, nil, nil, 1, 1000},
+		"a long spec without a desk":    {50, none, none, 1, 1000},
+		"no time for a long spec":       {50, nil, expr.ErrUnread, 1, 10},
+		"what is wrong with a long one": {51, nil, nil, 1, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := &v1alpha1.WorkflowRun{}
@@ -36,14 +39,14 @@ func TestValidateAt_TakesADeskForWhatTakesLong(t *testing.T) {
 			}
 			rests, asked, left = 0, 0, 0
 			plan := Of(run)
-			problems, err := ValidateAt(run, &plan, Top, func() (rest, leave func(), err error) {
+			problems, err := ValidateAt(run, &plan, Top, func() (rest func() bool, leave func(), err error) {
 				asked++
-				return func() { rests++ }, func() { left++ }, c.desk
+				return func() bool { rests++; return rests < c.time }, func() { left++ }, c.desk
 			})
 			if !errors.Is(err, c.want) || asked != c.asked || (len(problems) == 1) != (c.steps == 51) {
 				t.Errorf("%v, %v, asked %d times", problems, err, asked)
 			}
-			if used := c.asked == 1 && c.desk == nil; used != (left == 1) || used != (rests >= 50) {
+			if used := c.asked == 1 && c.desk == nil; used != (left == 1) || used != (rests >= min(50, c.time)) {
 				t.Errorf("left %d times after %d rests", left, rests)
 			}
 		})

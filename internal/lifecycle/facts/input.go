@@ -48,6 +48,9 @@ type Input struct {
 	Glance    bool       // only says whether the run would change: no expression is evaluated, and a step that could begin counts as a change
 
 	Pause func() // called now and then by what takes long, and may wait; nil: never
+	// Yield is called by what may take seconds, at first sight of a run, after each piece; false:
+	// this decision is of no use any more. Nil: never.
+	Yield func() bool
 
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that

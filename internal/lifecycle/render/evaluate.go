@@ -46,7 +46,14 @@ func (e *Evaluations) limit() int {
 
 // metered has what takes long pause while expressions are compiled. What that costs is counted
 // where they are evaluated.
-func (e *Evaluations) metered() expr.Option { return expr.Metered(&expr.Meter{Pause: e.Pause}) }
+func (e *Evaluations) metered() expr.Option {
+	return expr.Metered(&expr.Meter{Pause: func() bool {
+		if e.Pause != nil {
+			e.Pause()
+		}
+		return true
+	}})
+}
 
 // tooLarge says whether a template is one that a quick decision does not even compile.
 func (e *Evaluations) tooLarge(size int) bool { return e.Quick && size > bounds.MaxQuickBytes }

@@ -124,6 +124,13 @@ func (r *ItemRenderer) Render(item int) (json.RawMessage, *v1alpha1.StepError, e
 	}
 }
 
+// leavesOut says whether a quick decision does not look at the input or the locks of the items of
+// step i.
+func (v *View) leavesOut(i int) bool {
+	step := &v.plan.Steps[i]
+	return v.Done.tooLarge(len(bounds.Raw(step.Job.Input))) || v.Done.tooLarge(len(dag.LockTemplate(step.ForEach.Locks...)))
+}
+
 // withItems are some outputs, and those that the inputs and the locks of the items of step i read.
 func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 	step := &v.plan.Steps[i]
@@ -144,6 +151,9 @@ func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 func (v *View) List(i int) ([]any, error) {
 	src := v.plan.Steps[i].ForEach.Items
 	reads, err := expr.ListOutputs(src, v.Done.metered())
+	if err == nil && v.leavesOut(i) && len(v.offloaded(v.plan.Sees(i), reads)) > 0 {
+		return nil, ErrEnough // else nobody would know whether all of it finds room together
+	}
 	if err == nil {
 		// Both are read together when a job is rendered again.
 		err = v.loaded(v.plan.Sees(i), v.withItems(i, reads))

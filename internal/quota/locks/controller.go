@@ -338,12 +338,13 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	return nil
 }
 
-// shutDown has a run cancelled, and annotates it.
+// shutDown has a run cancelled, and annotates it if there are annotations.
 func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": run.UID, "annotations": annotations},
-		"spec":     map[string]any{"shutdown": v1alpha1.ShutdownCancel},
-	})
+	meta := map[string]any{"uid": run.UID}
+	if annotations != nil { // null would take away all that there are
+		meta["annotations"] = annotations
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"shutdown": v1alpha1.ShutdownCancel}})
 	if err != nil {
 		return err
 	}

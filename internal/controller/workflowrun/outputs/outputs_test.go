@@ -112,6 +112,47 @@ func TestJobs_OnePassRendersSoMuchAndNoMore(t *testing.T) {
 	}
 }
 
+// fullStore has one output.
+type fullStore struct {
+	failingStore
+	data []byte
+}
+
+func (s *fullStore) Get(context.Context, protocol.OutputRef) ([]byte, error) { return s.data, nil }
+
+// A quick pass does not even look what a large template reads.
+//
+// mutations: Input that does not read it once it has a desk; List that says what it lacks where it
+// leaves out what its items read.
+func TestJobs_WhatALargeTemplateReadsIsReadAtTheDesk(t *testing.T) {
+	data := []byte(`"large"`)
+	ref := protocol.NewOutputRef(attempt("a", "-"), data)
+	run := &v1alpha1.WorkflowRun{}
+	run.UID = "uid"
+	last := jobStep("x", `{"pad":"`+strings.Repeat("x", 2*bounds.MaxQuickBytes)+`","v":"${steps.a.output}"}`)
+	last.DependsOn = []string{"a"}
+	run.Spec.Steps = []v1alpha1.Step{jobStep("a", `{}`), last}
+	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
+		{Name: "a", Phase: v1alpha1.StepSucceeded, Attempt: 1, OutputRef: &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size}},
+		{Name: "x", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin},
+	}}
+	desk := &oneDesk{}
+	input, err := New(&fullStore{data: data}, desk, nil).Jobs(run, nil).Input(t.Context(), attempt("x", "-"))
+	if err != nil || !strings.Contains(string(input), `"v":"large"`) || !desk.Has() {
+		t.Errorf("%.40s, %v, at a desk: %t", input, err, desk.Has())
+	}
+
+	run.Spec.Steps[1].ForEach = &v1alpha1.ForEach{Items: "${[steps.a.output]}", MaxParallel: 1}
+	run.Status.Steps[1] = v1alpha1.StepStatus{Name: "x", Phase: v1alpha1.StepRunning, StartedAt: &begin, ForEach: &v1alpha1.ForEachStatus{
+		Total: 1, Begun: 1, Groups: []v1alpha1.ItemGroup{{Items: "0", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin}},
+	}}
+	desk = &oneDesk{}
+	input, err = New(&fullStore{data: data}, desk, nil).Jobs(run, nil).Input(t.Context(), attempt("x", "0"))
+	if err != nil || !strings.Contains(string(input), `"v":"large"`) || !desk.Has() {
+		t.Errorf("an item: %.40s, %v, at a desk: %t", input, err, desk.Has())
+	}
+}
+
 // mutation: load that does not look at the context makes this fail.
 func TestJobs_NothingIsRenderedWhenThePassIsOver(t *testing.T) {
 	run, lists := items()

@@ -33,7 +33,9 @@ func (g *gone) add(uid types.UID) {
 }
 
 // Gone says whether a run is known to be deleted. No other run ever has its UID; but it is back if
-// the API server's data was restored from a copy, so who was seen since is not gone.
+// the API server's data was restored from a copy, so who was seen since is not gone. A result that
+// comes before a restored run is seen, and waits longer than OrphanPatience, is acknowledged: then
+// its job is found to be lost.
 func (x *Index) Gone(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -4,6 +4,7 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ type noRuns struct {
 	client.Reader
 	lists int
 	takes func()
+	err   error
 }
 
 func (a *noRuns) List(context.Context, client.ObjectList, ...client.ListOption) error {
@@ -30,7 +32,7 @@ func (a *noRuns) List(context.Context, client.ObjectList, ...client.ListOption) 
 	if a.takes != nil {
 		a.takes()
 	}
-	return nil
+	return a.err
 }
 
 // sorting is a router with an API server that has no runs.
@@ -110,6 +112,27 @@ func TestOrphans_LongListsAreRare(t *testing.T) {
 	later(OrphanPatience)
 	if api.lists != 2 {
 		t.Errorf("%d lists after that", api.lists)
+	}
+}
+
+// mutations: a pause after a list that failed, or one without a bound.
+func TestOrphans_AListThatFailsIsTriedAgain(t *testing.T) {
+	p, api, later := sorting(t)
+	clk, _ := p.Clock.(*clocktesting.FakeClock)
+	api.takes = func() { clk.Step(time.Minute) }
+	api.err = errors.New("the API server is ill")
+	late := p.route("gone")
+	clk.Step(OrphanPatience)
+	if err := p.Orphans().Sort(t.Context()); !errors.Is(err, api.err) {
+		t.Errorf("%v", err)
+	}
+	api.err = nil
+	if later(ListPause); api.lists != 2 || len(late.settled) != 1 {
+		t.Errorf("settled %v after %d lists", late.settled, api.lists)
+	}
+	p.route("another")
+	if later(maxPause); api.lists != 3 {
+		t.Errorf("%d lists a minute later", api.lists)
 	}
 }
 

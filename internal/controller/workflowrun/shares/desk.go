@@ -99,13 +99,14 @@ func (d *Desks) yields(tenant string) time.Duration {
 }
 
 // Work gives a desk to work of a tenant that is no pass over a run: to validate a Workflow, say.
-// What takes long is to rest now and then, and to leave at its end. The error says why ctx ended.
-func (d *Desks) Work(ctx context.Context, tenant string) (rest, leave func(), err error) {
+// What takes long is to rest now and then, as by Yield, and to leave at its end. The error says why
+// ctx ended.
+func (d *Desks) Work(ctx context.Context, tenant string) (rest func() bool, leave func(), err error) {
 	desk := d.For(tenant)
 	if err := desk.need(ctx); err != nil {
 		return nil, nil, err
 	}
-	return func() { desk.Rest(ctx) }, desk.StandUp, nil
+	return func() bool { return desk.Yield(ctx) }, desk.StandUp, nil
 }
 
 // Desk is what one pass of a tenant has to do with the desks.
@@ -192,6 +193,21 @@ func (d *Desk) Rest(ctx context.Context) {
 	if d.desks.clock.Since(d.worked) >= workBetween {
 		d.pause(ctx, maxPause)
 	}
+}
+
+// Yield is Rest for what may take many seconds, and has nothing large in memory. After a second at
+// the desk it leaves that to who waits, and comes again when it is its tenant's turn. False: ctx,
+// or Until, ended meanwhile, and it has no desk.
+func (d *Desk) Yield(ctx context.Context) bool {
+	if d.leave == nil {
+		return true
+	}
+	if d.desks.clock.Since(d.came) < maxStay || d.desks.places.Waiting() == 0 {
+		d.Rest(ctx)
+		return true
+	}
+	d.StandUp()
+	return d.SitDown(ctx)
 }
 
 // pause has the pass idle as restDue says, at most, if others want passes. The end of ctx,

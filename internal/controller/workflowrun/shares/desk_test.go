@@ -369,3 +369,32 @@ func TestDesks_WorkThatIsNoPass(t *testing.T) {
 	}
 	leave()
 }
+
+// mutations: Yield that keeps the desk for as long as others wait, that gives it up while nobody
+// does, or that goes on without it.
+func TestADeskIsLeftToOthersAfterASecond(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	desks, _ := newTestDesks(clk)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a := desks.For("a")
+	if !a.Yield(ctx) || a.Has() {
+		t.Error("a quick pass has a desk now, or is to end")
+	}
+	a.SitDown(ctx)
+	clk.Step(2 * maxStay)
+	if !a.Yield(ctx) || !a.Has() {
+		t.Error("it is left though nobody waits")
+	}
+	had := make(chan bool)
+	go func() { had <- desks.For("b").SitDown(t.Context()) }()
+	for desks.places.Waiting() == 0 {
+		runtime.Gosched()
+	}
+	cancel(errTest)
+	if a.Yield(ctx) || a.Has() {
+		t.Error("it goes on though others wait")
+	}
+	if !<-had {
+		t.Error("who waited has no desk")
+	}
+}

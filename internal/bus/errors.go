@@ -71,9 +71,6 @@ func (c *Conn) Retryable(what string, err error) error {
 	switch {
 	case errors.Is(err, ErrNoRoom):
 		delay = noRoomDelay
-	case noRoom(err):
-		delay = noRoomDelay
-		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: %w", ErrMaxPayload, err)
 	case errors.Is(err, ErrUnreachable):

@@ -190,8 +190,8 @@ func (c *Conn) Delete(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// Store publishes a message into a stream, and waits until it is stored. It counts what NATS has no
-// room for.
+// Store publishes a message into a stream, and waits until it is stored. What NATS has no room for
+// is counted, and its error is ErrNoRoom: codes that say so here say other things elsewhere.
 func (c *Conn) Store(ctx context.Context, stream string, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -202,6 +202,7 @@ func (c *Conn) Store(ctx context.Context, stream string, m *nats.Msg, opts ...je
 	}
 	if noRoom(err) {
 		c.config.Metrics.refusals.WithLabelValues(labelOf(c.Names, stream)).Inc()
+		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
 	}
 	return ack, err
 }

@@ -68,15 +68,31 @@ func measure(c *Conn, info *jetstream.StreamInfo) {
 	m.limits.WithLabelValues(label).Set(float64(info.Config.MaxBytes))
 }
 
+// unmeasured forgets what a stream held: it is not there, or cannot be asked about.
+func unmeasured(c *Conn, name string) {
+	label, m := labelOf(c.Names, name), c.config.Metrics
+	m.bytes.DeleteLabelValues(label)
+	m.limits.DeleteLabelValues(label)
+}
+
+// unmeasuredAll forgets what all streams held: nothing is known while they cannot be looked at.
+func unmeasuredAll(c *Conn) {
+	c.config.Metrics.bytes.Reset()
+	c.config.Metrics.limits.Reset()
+}
+
 // measureOthers measures the streams that are not watched. What cannot be asked is left out: the
 // next look asks again.
 func measureOthers(ctx context.Context, c *Conn) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	for _, name := range []string{c.Names.DeadLettersStream(), c.Names.ControlStream(), c.Names.PayloadsStream()} {
-		if s, err := c.JetStream.Stream(ctx, name); err == nil {
-			measure(c, s.CachedInfo())
+		s, err := c.JetStream.Stream(ctx, name)
+		if err != nil {
+			unmeasured(c, name)
+			continue
 		}
+		measure(c, s.CachedInfo())
 	}
 }
 

@@ -30,6 +30,12 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	s, err := c.JetStream.Stream(ctx, c.Names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = c.JetStream.CreateObjectStore(ctx, want)
+		err = unbounded(want.MaxBytes, err, func() error {
+			without := want
+			without.MaxBytes = limit(0)
+			_, err := c.JetStream.CreateObjectStore(ctx, without)
+			return err
+		})
 		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another replica was faster
 			s, err = c.JetStream.Stream(ctx, c.Names.PayloadsStream())
 		}

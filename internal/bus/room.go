@@ -27,7 +27,7 @@ func Divide(total int64) MaxBytes {
 // no message is lost by a limit, and nobody stops for one. Both are drift.
 func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) (jetstream.StreamConfig, error) {
 	switch has, holds := got.MaxBytes, s.CachedInfo().State.Bytes; {
-	case limit <= 0 || has >= limit:
+	case limit <= 0 || has >= limit || leaderless(s.CachedInfo()): // then nobody knows what it holds
 		return got, nil
 	case holds > uint64(limit):
 		c.Log.Info("Stream gets no limit, as it holds more than that", "stream", got.Name, "limit", limit, "holds", holds)
@@ -47,23 +47,35 @@ func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.Strea
 	return updated.CachedInfo().Config, nil
 }
 
-// Codes of the API's errors that say that there is no room. The client library has no names
-// for them.
+// unbounded makes a stream without a limit which could not be made with one: without it no operator
+// starts. The first error stands beside that of the second try.
+func unbounded(limit int64, err error, create func() error) error {
+	if _, refused := errors.AsType[*jetstream.APIError](err); !refused || limit <= 0 ||
+		errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || errors.Is(err, jetstream.ErrBucketExists) {
+		return err
+	}
+	if again := create(); again != nil {
+		return errors.Join(err, again)
+	}
+	return nil
+}
+
+// Codes of the API's errors by which a publish is refused for want of room. The client library has
+// no names for them.
 const (
-	codeAccountFull   jetstream.ErrorCode = 10002 // the limits of the account are reached
-	codeServerFull    jetstream.ErrorCode = 10023 // max_file or max_mem of the server is reached
-	codeCannotReserve jetstream.ErrorCode = 10047 // the server has not as much left as the stream may hold
-	codeStoreFailed   jetstream.ErrorCode = 10077 // why is in the description
+	codeAccountFull jetstream.ErrorCode = 10002 // the limits of the account are reached
+	codeServerFull  jetstream.ErrorCode = 10023 // max_file or max_mem of the server is reached
+	codeStoreFailed jetstream.ErrorCode = 10077 // why is in the description
 )
 
-// noRoom says whether NATS refused something because a stream, the account or the server is full.
+// noRoom says whether NATS refused a message because a stream, the account or the server is full.
 func noRoom(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
 		return false
 	}
 	switch api.ErrorCode {
-	case codeAccountFull, codeServerFull, codeCannotReserve:
+	case codeAccountFull, codeServerFull:
 		return true
 	case codeStoreFailed:
 		return strings.HasPrefix(api.Description, "maximum bytes") || strings.HasPrefix(api.Description, "maximum messages exceeded")

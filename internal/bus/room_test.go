@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -262,4 +264,121 @@ func TestStreamsAreMeasured(t *testing.T) {
 			t.Errorf("%s has a limit of %v", stream, limit)
 		}
 	}
+}
+
+// mutation: EnsureStreams or ensurePayloads that gives a refused limit back as an error makes this
+// fail.
+func TestStreamsAreMadeWithoutALimitThatTheServerCannotKeep(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) { o.JetStreamMaxStore = 20 << 20 })
+	b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.Divide(256 << 20)})
+	if drifts := ensured(t, b); len(drifts) != 3 {
+		t.Errorf("drift: %v", drifts)
+	}
+	names := b.Names
+	for stream, limit := range map[string]int64{
+		names.JobsStream(): -1, names.ResultsStream(): -1, names.DeadLettersStream(): 16 << 20, names.ControlStream(): 4 << 20, names.PayloadsStream(): -1,
+	} {
+		if got := limitOf(t, b, stream); got != limit {
+			t.Errorf("%s may hold %d, want %d", stream, got, limit)
+		}
+	}
+}
+
+// The same code says that a consumer cannot be created.
+// mutation: Retryable that judges codes makes this fail.
+func TestOnlyWhatIsStoredLacksRoom(t *testing.T) {
+	t.Parallel()
+	c := bustest.Dial(t, bus.Config{URL: natstest.Start(t).URL()})
+	err := c.Retryable("create consumer", &jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"})
+	if errors.Is(err, bus.ErrNoRoom) {
+		t.Errorf("it is %v", err)
+	}
+}
+
+// measured are the streams for which there is a gauge of what they hold.
+func measured(t *testing.T, reg *prometheus.Registry) (streams []string) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "syncopate_nats_stream_bytes" {
+				streams = append(streams, m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	return streams
+}
+
+// mutation: measureOthers that keeps what a stream held that is gone, or checkStreams that keeps
+// all though it fails, makes this fail.
+func TestWhatIsNotKnownOfStreamsIsNotShown(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	s := natstest.Start(t)
+	b := newBroker(t, s, func(c *bus.Config) { c.Metrics = bus.NewMetrics(reg) })
+	if err := b.CheckStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.JetStream.DeleteStream(t.Context(), b.Names.ControlStream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CheckStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := measured(t, reg); len(got) != 4 || slices.Contains(got, "control") {
+		t.Errorf("without the stream of controls these are measured: %v", got)
+	}
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	if err := b.CheckStreams(ended); err == nil {
+		t.Fatal("the streams can be looked at")
+	}
+	if got := measured(t, reg); len(got) > 0 {
+		t.Errorf("though nothing is known of them, these are measured: %v", got)
+	}
+}
+
+// cram fills the stream of jobs so that it has no room for a fence either.
+func cram(t *testing.T, b *broker) {
+	t.Helper()
+	n := 1000
+	for size := 200 << 10; ; size /= 8 {
+		var err error
+		for ; err == nil; n++ {
+			j := testJob(n)
+			j.Input = json.RawMessage(`"` + string(bytes.Repeat([]byte("x"), size)) + `"`)
+			err = b.jobs.Publish(t.Context(), j)
+		}
+		wantNoRoom(t, err)
+		if size == 0 {
+			break
+		}
+	}
+	for err := error(nil); err == nil; n++ {
+		_, err = b.jobs.Fence(t.Context(), testJob(n))
+	}
+}
+
+// mutation: Recover that does not look for a job which it cannot fence makes this fail.
+func TestWhatIsThereIsFoundWithoutRoom(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.MaxBytes.Jobs = 1 << 20 })
+	if err := b.jobs.Publish(t.Context(), testJob(1)); err != nil {
+		t.Fatal(err)
+	}
+	cram(t, b)
+	if _, err := b.JetStream.PublishMsg(t.Context(), bustest.Result(b.Names, bustest.Ring(), bustest.JobID(2), bustest.Succeeded)); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]jobs.RecoverOutcome{1: jobs.Queued, 2: jobs.Answered} {
+		if got, err := b.jobs.Recover(t.Context(), testJob(n)); got != want || err != nil {
+			t.Errorf("job %d: %s, %v, want %s", n, got, err, want)
+		}
+	}
+	_, err := b.jobs.Recover(t.Context(), testJob(3))
+	wantNoRoom(t, err)
 }

@@ -20,19 +20,22 @@ func (c *Conn) EnsureStreams(ctx context.Context) error {
 	if !c.connected() {
 		return c.Retryable("create streams", ErrUnreachable)
 	}
-	var drifts []Drift
-	for _, want := range c.streamConfigs() {
-		got, err := c.ensureStream(ctx, want)
-		if err != nil {
-			return c.Retryable("create stream "+want.Name, err)
-		}
-		drifts = append(drifts, streamDrift(want, got)...)
+	// The larger ones first: once a server has promised all of its room, it makes no stream at all,
+	// also none without a limit.
+	configs := c.streamConfigs()
+	drifts, err := ensureAll(ctx, c, configs[:2])
+	if err != nil {
+		return err
 	}
-	found, err := c.ensurePayloads(ctx)
+	ofPayloads, err := c.ensurePayloads(ctx)
 	if err != nil {
 		return c.Retryable("create object store", err)
 	}
-	drifts = append(drifts, found...)
+	ofOthers, err := ensureAll(ctx, c, configs[2:])
+	if err != nil {
+		return err
+	}
+	drifts = append(drifts, append(ofPayloads, ofOthers...)...)
 	c.owner.set(nil, c.Clock.Now())
 	if len(drifts) == 0 {
 		return nil
@@ -52,6 +55,18 @@ func (c *Conn) RepairStreams(ctx context.Context) error {
 	return err
 }
 
+// ensureAll creates those of some streams that are absent.
+func ensureAll(ctx context.Context, c *Conn, configs []jetstream.StreamConfig) (drifts []Drift, err error) {
+	for _, want := range configs {
+		got, err := c.ensureStream(ctx, want)
+		if err != nil {
+			return nil, c.Retryable("create stream "+want.Name, err)
+		}
+		drifts = append(drifts, streamDrift(want, got)...)
+	}
+	return drifts, nil
+}
+
 func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -59,6 +74,12 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 		s, err := c.JetStream.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			s, err = c.JetStream.CreateStream(ctx, want)
+			err = unbounded(want.MaxBytes, err, func() (err error) {
+				without := want
+				without.MaxBytes = limit(0)
+				s, err = c.JetStream.CreateStream(ctx, without)
+				return err
+			})
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another replica was faster, with other settings
 			s, err = c.JetStream.Stream(ctx, want.Name)

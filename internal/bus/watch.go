@@ -76,13 +76,19 @@ func (c *Conn) lookUntilSeen(ctx context.Context, again bool) error {
 }
 
 // checkStreams looks whether the streams are what they were, and makes those that are gone.
-func (c *Conn) checkStreams(ctx context.Context) error {
+func (c *Conn) checkStreams(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			unmeasuredAll(c)
+		}
+	}()
 	if !c.connected() {
 		return ErrUnreachable
 	}
 	for _, name := range c.watched() {
 		err := c.checkStream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			unmeasured(c, name)
 			err = c.RepairStreams(ctx)
 		}
 		if err != nil {

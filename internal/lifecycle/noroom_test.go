@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -74,4 +76,24 @@ func TestOutputsOfARunWaitForRoom(t *testing.T) {
 	if reason, message := o.said(); reason != v1alpha1.ReasonWaitingForRoom || !strings.Contains(message, "its outputs wait to be read or stored; NATS has no room since") {
 		t.Errorf("%s: %s", reason, message)
 	}
+}
+
+// mutation: NoRoomSaid of another reason, or that does not read the moment, makes this fail.
+func TestTheMomentOfAFullNATSIsReadFromTheRun(t *testing.T) {
+	o := &outage{t, newRun(newStep("a")), epoch}
+	said := func(want time.Time) {
+		t.Helper()
+		if got := report.NoRoomSaid(o.run); !got.Equal(want) {
+			t.Errorf("%s: %s, want %s", o.at, got, want)
+		}
+	}
+	said(time.Time{})
+	o.crowd(time.Time{}, time.Time{})
+	said(time.Time{})
+	o.crowd(epoch.Add(7*time.Second), time.Time{})
+	said(epoch.Add(7 * time.Second))
+	status.Condition(o.run.Status, v1alpha1.ConditionSucceeded).Message = "NATS has no room since yesterday"
+	said(time.Time{})
+	o.run.Status.Conditions = nil
+	said(time.Time{})
 }

@@ -52,7 +52,11 @@ func (q *Queue) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
 	}
 	if j.Epoch == 0 {
 		var err error
-		if j.Epoch, err = q.Fence(ctx, j); err != nil {
+		j.Epoch, err = q.Fence(ctx, j)
+		if errors.Is(err, bus.ErrNoRoom) {
+			return q.findUnfenced(ctx, j, err)
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -107,6 +111,27 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 		return Answered, nil
 	}
 	return 0, nil
+}
+
+// findUnfenced looks for a job that could not be fenced, as there is no room: one that is found
+// needs none. Else the refusal is the error.
+func (q *Queue) findUnfenced(ctx context.Context, j Job, refusal error) (RecoverOutcome, error) {
+	queued, err := q.jobQueued(ctx, j)
+	if err != nil {
+		return 0, q.conn.Retryable("look for job", err)
+	}
+	if queued {
+		return Queued, nil
+	}
+	answered, err := q.answers.Answered(ctx, j.ID)
+	switch {
+	case err != nil:
+		return 0, q.conn.Retryable("look for result", err)
+	case answered:
+		return Answered, nil
+	default:
+		return 0, refusal
+	}
 }
 
 // mostAsked bounds the answers that Gone and Found look for.

@@ -49,15 +49,10 @@ func (s *Store) Put(ctx context.Context, ref protocol.OutputRef, data []byte) er
 		return fmt.Errorf("%w: object %q", bus.ErrInvalidJob, ref.Name)
 	}
 	nuid := protocol.PayloadNUID(id, uuid.NewString())
-	chunks := uint64(0)
-	for rest := data; len(rest) > 0; chunks++ {
-		n := min(chunkBytes, len(rest))
-		m := nats.NewMsg(s.conn.Names.PayloadChunks(nuid))
-		m.Data = rest[:n]
-		if err := s.publish(ctx, m); err != nil {
-			return s.conn.Retryable("store part of output", err)
-		}
-		rest = rest[n:]
+	chunks, err := s.putParts(ctx, nuid, data)
+	if err != nil {
+		s.dropTry(ctx, nuid)
+		return s.conn.Retryable("store part of output", err)
 	}
 	body, err := json.Marshal(s.conn.Names.NewPayloadEntry(ref, nuid, chunks))
 	if err != nil {
@@ -66,7 +61,37 @@ func (s *Store) Put(ctx context.Context, ref protocol.OutputRef, data []byte) er
 	m := nats.NewMsg(s.conn.Names.PayloadEntry(ref.Name))
 	m.Header.Set(protocol.HeaderRollup, protocol.RollupSubject)
 	m.Data = body
-	return s.unlessNil("store entry of output", s.publish(ctx, m))
+	err = s.publish(ctx, m)
+	if errors.Is(err, bus.ErrNoRoom) { // after another failure it may be there, and somebody read it
+		s.dropTry(ctx, nuid)
+	}
+	return s.unlessNil("store entry of output", err)
+}
+
+// putParts stores the parts of an output, and says how many they are.
+func (s *Store) putParts(ctx context.Context, nuid string, data []byte) (chunks uint64, err error) {
+	for rest := data; len(rest) > 0; chunks++ {
+		n := min(chunkBytes, len(rest))
+		m := nats.NewMsg(s.conn.Names.PayloadChunks(nuid))
+		m.Data = rest[:n]
+		if err := s.publish(ctx, m); err != nil {
+			return chunks, err
+		}
+		rest = rest[n:]
+	}
+	return chunks, nil
+}
+
+// dropTry removes the parts of an upload that failed, also where the time of its caller is over:
+// each try would leave its own behind, and tries of what finds no room would keep the store full.
+// What it cannot remove is loose.
+func (s *Store) dropTry(ctx context.Context, nuid string) {
+	if !s.conn.Connected() {
+		return
+	}
+	if err := s.purge(context.WithoutCancel(ctx), s.conn.Names.PayloadChunks(nuid)); err != nil {
+		s.conn.Log.V(1).Info("Parts of an output that was not stored stay for a while", "cause", err.Error())
+	}
 }
 
 // publish waits for the server's word: the library's own way of writing an object sends its entry

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -37,7 +36,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
-	noteRoom(p, failed)
+	noteRoom(p)
 	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
 		return p.fencedOut(ctx, f)
 	}
@@ -49,18 +48,6 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 		return p.refresh(ctx)
 	}
 	return p.again(p.nextLook(d.Wake)), nil
-}
-
-// noteRoom notes since when NATS is full, while attempts or outputs of the run wait for room, and
-// has the end of that told at once.
-func noteRoom(p *pass, failed error) {
-	refused := errors.Is(failed, bus.ErrNoRoom) || errors.Is(p.outputs.Lacking, bus.ErrNoRoom)
-	switch waits, known := len(p.jobs.Lacks(p.run)) > 0 || p.outputs.Lacking != nil, !p.mem.noRoom.IsZero(); {
-	case !waits && known:
-		p.mem.noRoom, p.later = time.Time{}, pacing.Earliest(p.later, p.r.Clock.Now())
-	case waits && refused && !known:
-		p.mem.noRoom = p.r.Clock.Now()
-	}
 }
 
 // release gives back what the run does not need any more: its slot, also while it waits for its
@@ -90,7 +77,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
-	noteRoom(p, failed)
+	noteRoom(p)
 	if f, ok := errors.AsType[*jobs.FencedError](failed); ok {
 		return p.fencedOut(ctx, f)
 	}
@@ -194,6 +181,7 @@ func (p *pass) unfenced(ctx context.Context, cause error) (reconcile.Result, err
 	if f, ok := errors.AsType[*jobs.FencedError](cause); ok {
 		return p.fencedOut(ctx, f)
 	}
+	noteRoom(p)
 	result := p.effectsAgain(ctx, cause)
 	p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
 	return result, nil

@@ -44,8 +44,7 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// failing is why effects fail, as it was told; "": they do not.
 	failing string
-	// noRoom is since when NATS is full, and refuses what the run has to store; zero: it does not.
-	noRoom time.Time
+	noRoom  noRoom
 	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt
 	// statusWrites and events are what this process wrote of the run, for a metric.

@@ -109,6 +109,7 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	p.mem.resolve(p.run)
 	r.Holds.See(&p.mem.holds, p.run)
 	p.mem.roomAgain(p.run)
+	seedRoom(p)
 	p.batch = r.Batches.Of(p.run, p.mem.atOnce, p.ahead.Lags())
 	if p.batch.Empty() {
 		p.mem.atOnce = 0    // whatever was refused is gone

@@ -5,6 +5,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -68,6 +69,23 @@ func (r *Report) brokerText() string {
 	default:
 		return text
 	}
+}
+
+// NoRoomSaid is since when NATS has no room, as a run says; zero: it does not say so.
+func NoRoomSaid(run *v1alpha1.WorkflowRun) time.Time {
+	if run.Status == nil {
+		return time.Time{}
+	}
+	c := status.Condition(run.Status, v1alpha1.ConditionSucceeded)
+	if c == nil || c.Reason != v1alpha1.ReasonWaitingForRoom {
+		return time.Time{}
+	}
+	_, text, _ := strings.Cut(c.Message, roomBegin)
+	at, err := time.Parse(time.RFC3339, text[:min(len(text), len("2006-01-02T15:04:05Z"))])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // roomText keeps the moment that the condition tells, as natsText does.

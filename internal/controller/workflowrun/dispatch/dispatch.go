@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -63,7 +62,9 @@ type State struct {
 	untold map[protocol.JobID]bool
 	// lost are attempts that are nowhere and cannot be rendered any more, and why. Pruned like
 	// published.
-	lost  map[protocol.JobID]string
+	lost map[protocol.JobID]string
+	// sizes are those of attempts for which NATS had no room. Pruned like published.
+	sizes map[protocol.JobID]int
 	looks looks
 	// unfencedSince is when the first write as a new holder was first put off because NATS could
 	// not be told; zero: it was not.
@@ -100,6 +101,7 @@ func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
 	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
 	maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !slices.Contains(inFlight, id) })
+	maps.DeleteFunc(st.sizes, func(id protocol.JobID, _ int) bool { return !slices.Contains(inFlight, id) })
 	if len(st.published) <= len(inFlight) {
 		return
 	}
@@ -122,6 +124,7 @@ type Session struct {
 	epochs map[protocol.JobID]uint64 // of attempts, as far as the write of this pass needed them
 	events []lifecycle.Event         // of jobs that NATS took in this pass
 
+	gate     *gate
 	lostMore bool // the last Recover found an attempt that is lost, which was not known
 }
 
@@ -129,8 +132,9 @@ type Session struct {
 func (d *Dispatcher) Session(st *State, losses uint64) *Session {
 	if st.published == nil {
 		st.published, st.untold, st.lost = map[protocol.JobID]uint64{}, map[protocol.JobID]bool{}, map[protocol.JobID]string{}
+		st.sizes = map[protocol.JobID]int{}
 	}
-	return &Session{State: st, all: d, losses: losses}
+	return &Session{State: st, all: d, losses: losses, gate: &gate{sizes: st.sizes}}
 }
 
 // Lacks lists the attempts that are to be recovered.
@@ -148,7 +152,9 @@ type lease interface{ Err() error }
 // them before: the fence and resourceVersion of that write say that it is ours.
 func (s *Session) Publish(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.Job) error {
 	return s.each(run, held, fresh, func(j lifecycle.Job) (bool, error) {
-		if err := s.all.Jobs.Publish(ctx, s.job(run, j)); err != nil {
+		err := s.all.Jobs.Publish(ctx, s.job(run, j))
+		s.gate.note(j, 0, err)
+		if err != nil {
 			return true, fmt.Errorf("publish job %s: %w", j.ID, err)
 		}
 		return true, nil
@@ -172,8 +178,14 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 			return false, render.ErrEnough
 		}
 		job := s.job(run, j)
-		job.Render = func(ctx context.Context) (json.RawMessage, error) { return input(ctx, j.ID) }
+		rendered := 0
+		job.Render = func(ctx context.Context) (json.RawMessage, error) {
+			data, err := input(ctx, j.ID)
+			rendered = len(data)
+			return data, err
+		}
 		outcome, err := s.all.Jobs.Recover(ctx, job)
+		s.gate.note(j, rendered, err)
 		if errors.Is(err, render.ErrEnough) {
 			enough.Store(true)
 		}
@@ -188,30 +200,25 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 
 // each does something for several jobs at a time, and remembers those for which it worked as
 // published. do also says whether the job goes out for the first time by it, as far as is known:
-// people are told when it has. Once NATS has no room for one, the others are left for
-// the next pass.
+// people are told when it has. What the gate keeps back is left for the next pass.
 func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
 	var (
 		mu     sync.Mutex
 		failed error
-		full   atomic.Bool
 		group  errgroup.Group
 	)
 	group.SetLimit(publishParallel)
-	for _, j := range list {
+	for _, j := range s.gate.inOrder(list) {
 		group.Go(func() error {
 			// After a pause of the process the lease knows first that it is over, and another
 			// process may have recovered the job.
 			first, err := false, held.Err()
 			switch {
 			case err != nil:
-			case full.Load():
+			case !s.gate.admits(j):
 				err = render.ErrEnough // it stays unpublished
 			default:
 				first, err = do(j)
-			}
-			if errors.Is(err, bus.ErrNoRoom) {
-				full.Store(true)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -40,6 +40,7 @@ func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours str
 		list = append(lifecycle.Outlines(run), ahead...)
 	}
 	err := s.fenceAll(ctx, s.notFenced(run, list), fence)
+	s.gate.fenced(err)
 	if err == nil {
 		s.unfencedSince = time.Time{}
 	}

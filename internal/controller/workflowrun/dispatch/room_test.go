@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -48,12 +51,12 @@ func TestSession_StopsAtTheFirstJobWithoutRoom(t *testing.T) {
 	s, run, list := recovery(&q.emptyQueue, attempts)
 	s.all.Jobs = q
 	input := func(context.Context, protocol.JobID) (json.RawMessage, error) { return nil, nil }
-	for what, do := range map[string]func() (bool, error){
-		"Publish": func() (bool, error) { return false, s.Publish(t.Context(), run, q, list()) },
-		"Recover": func() (bool, error) { return s.Recover(t.Context(), run, q, list(), input) },
+	for what, do := range map[string]func(*Session) (bool, error){
+		"Publish": func(s *Session) (bool, error) { return false, s.Publish(t.Context(), run, q, list()) },
+		"Recover": func(s *Session) (bool, error) { return s.Recover(t.Context(), run, q, list(), input) },
 	} {
 		q.asked.Store(0)
-		more, err := do()
+		more, err := do(s.all.Session(s.State, 1))
 		if asked := q.asked.Load(); !errors.Is(err, bus.ErrNoRoom) || more || asked == 0 || asked > publishParallel {
 			t.Errorf("%s: %d asked, more %t, %v", what, asked, more, err)
 		}
@@ -63,6 +66,7 @@ func TestSession_StopsAtTheFirstJobWithoutRoom(t *testing.T) {
 	}
 
 	q.room.Store(10)
+	s = s.all.Session(s.State, 1)
 	if _, err := s.Recover(t.Context(), run, q, list(), input); !errors.Is(err, bus.ErrNoRoom) {
 		t.Errorf("with room for some: %v", err)
 	}
@@ -70,10 +74,155 @@ func TestSession_StopsAtTheFirstJobWithoutRoom(t *testing.T) {
 		t.Errorf("%d attempts are still to be published, want %d", left, attempts-10)
 	}
 	q.room.Store(attempts)
+	s = s.all.Session(s.State, 1)
 	if _, err := s.Recover(t.Context(), run, q, list(), input); err != nil {
 		t.Errorf("with room for all: %v", err)
 	}
 	if left := len(s.Lacks(run)); left > 0 {
 		t.Errorf("%d attempts are left", left)
+	}
+}
+
+// smallQueue has room for small jobs only. It notes which it was asked to take.
+type smallQueue struct {
+	emptyQueue
+	mu    sync.Mutex
+	asked map[string]int // by step
+}
+
+func (q *smallQueue) take(j jobs.Job) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.asked[j.ID.Step]++
+	if len(j.Input) > 100<<10 {
+		return fmt.Errorf("publish job: %w", bus.ErrNoRoom)
+	}
+	return nil
+}
+
+func (q *smallQueue) Publish(_ context.Context, j jobs.Job) error { return q.take(j) }
+
+func (q *smallQueue) Recover(ctx context.Context, j jobs.Job) (outcome jobs.RecoverOutcome, err error) {
+	if j.Input, err = j.Render(ctx); err != nil {
+		return 0, err
+	}
+	return jobs.Published, q.take(j)
+}
+
+// sized gives each second job a large input.
+func sized(list []lifecycle.Job) []lifecycle.Job {
+	for i := range list {
+		if i%2 == 0 {
+			list[i].Input = json.RawMessage(strings.Repeat("1", 200<<10))
+		}
+	}
+	return list
+}
+
+// mutation: a gate that keeps small jobs back after a larger one was refused makes this fail.
+func TestSession_OneLargeJobDoesNotHoldUpSmallOnes(t *testing.T) {
+	q := &smallQueue{asked: map[string]int{}}
+	s, run, list := recovery(&q.emptyQueue, 100)
+	s.all.Jobs = q
+	fresh := sized(list())
+	inputs := map[protocol.JobID]json.RawMessage{}
+	for _, j := range fresh {
+		inputs[j.ID] = j.Input
+	}
+	if err := s.Publish(t.Context(), run, q, fresh); !errors.Is(err, bus.ErrNoRoom) {
+		t.Fatal(err)
+	}
+	if left := len(s.Lacks(run)); left != 50 {
+		t.Errorf("%d attempts are left, want the 50 large ones", left)
+	}
+	if _, refused := s.Room(); !refused {
+		t.Error("it is not known that some were refused")
+	}
+
+	// mutation: a Session that does not keep what Publish found out for Recover makes this fail.
+	input := func(_ context.Context, id protocol.JobID) (json.RawMessage, error) { return inputs[id], nil }
+	clear(q.asked)
+	if _, err := s.Recover(t.Context(), run, q, list(), input); err != nil || len(q.asked) > 0 {
+		t.Errorf("the same pass tries %d again (%v)", len(q.asked), err)
+	}
+	next := s.all.Session(s.State, 1)
+	if _, err := next.Recover(t.Context(), run, q, list(), input); !errors.Is(err, bus.ErrNoRoom) || len(q.asked) > publishParallel {
+		t.Errorf("the next pass tries %d (%v)", len(q.asked), err)
+	}
+}
+
+// mutation: a gate that does not count refusals of jobs of unknown sizes makes this fail.
+func TestSession_RecoverLearnsWhichJobsAreTooLarge(t *testing.T) {
+	const attempts, large = 200, 40
+	q := &smallQueue{asked: map[string]int{}}
+	s, run, list := recovery(&q.emptyQueue, attempts)
+	s.all.Jobs = q
+	big := map[protocol.JobID]bool{}
+	for _, j := range list()[:large] {
+		big[j.ID] = true
+	}
+	input := func(_ context.Context, id protocol.JobID) (json.RawMessage, error) {
+		if big[id] {
+			return json.RawMessage(strings.Repeat("1", 200<<10)), nil
+		}
+		return json.RawMessage("{}"), nil
+	}
+	passes := 0
+	for ; len(s.Lacks(run)) > large && passes < large; passes++ {
+		clear(q.asked)
+		s = s.all.Session(s.State, 1)
+		if _, err := s.Recover(t.Context(), run, q, list(), input); !errors.Is(err, bus.ErrNoRoom) {
+			t.Fatal(err)
+		}
+		if passes == 0 && len(q.asked) > 2*publishParallel {
+			t.Errorf("the first pass asks for %d", len(q.asked))
+		}
+	}
+	if left := len(s.Lacks(run)); left != large {
+		t.Errorf("after %d passes %d attempts are left, want %d", passes, left, large)
+	}
+}
+
+// mutation: Room that takes another error for a refusal, or an outage for an answer,
+// makes this fail.
+func TestSession_RoomTellsWhatWasTried(t *testing.T) {
+	for _, c := range []struct {
+		err            error
+		tried, refused bool
+	}{
+		{nil, true, false},
+		{jobs.ErrTooManyTopics, true, false},
+		{bus.ErrNoRoom, false, true},
+		{bus.ErrUnreachable, false, false},
+	} {
+		g := &gate{sizes: map[protocol.JobID]int{}}
+		g.note(lifecycle.Job{}, 0, c.err)
+		if tried, refused := (&Session{gate: g}).Room(); tried != c.tried || refused != c.refused {
+			t.Errorf("%v: tried %t, refused %t", c.err, tried, refused)
+		}
+	}
+	g := &gate{sizes: map[protocol.JobID]int{}}
+	g.fenced(bus.ErrNoRoom)
+	if _, refused := (&Session{gate: g}).Room(); !refused || g.admits(lifecycle.Job{}) {
+		t.Error("a fence that finds no room is nothing")
+	}
+}
+
+// mutation: note that counts as refused in a row what was under way beside a job of the same size
+// makes this fail, and so does an inOrder that leaves the order as it is.
+func TestGate_JobsOfOneSizeSayOneThing(t *testing.T) {
+	s, _, list := recovery(&emptyQueue{}, 5)
+	jobs := list()
+	for i := range jobs[:4] {
+		jobs[i].Input = json.RawMessage("12345")
+	}
+	for _, j := range jobs[:4] {
+		s.gate.note(j, 0, bus.ErrNoRoom)
+	}
+	if s.gate.admits(jobs[0]) || !s.gate.admits(jobs[4]) {
+		t.Error("what is not smaller is let through, or what is smaller is not")
+	}
+	if first := s.gate.inOrder(jobs)[0].ID; first != jobs[4].ID {
+		t.Errorf("%s goes first", first)
 	}
 }

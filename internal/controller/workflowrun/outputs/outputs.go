@@ -58,6 +58,8 @@ type Session struct {
 	unused []string // names of outputs to which the last write does not refer any more
 	// Lacking is why outputs that are needed could not be stored or read; nil: they could.
 	Lacking error
+	// Stored says that NATS had room for outputs in this pass.
+	Stored bool
 }
 
 // New begins a pass that remembers what was found out before.
@@ -104,6 +106,7 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 		do(func() error { return s.load(ctx, ref) })
 	}
 	_ = group.Wait() // failed has all of them
+	s.Stored = s.Stored || len(n.Store) > 0 && failed == nil
 	return failed
 }
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// follower is a stream as a server knows it that lags behind, while there is no leader.
+type follower struct{ jetstream.Stream }
+
+func (follower) CachedInfo() *jetstream.StreamInfo {
+	return &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Name: "c"}}
+}
+
+// What it holds is not known: a limit below that would have the stream refuse all,
+// or lose messages.
+// mutation: bound that does not ask for a leader makes this fail: it calls the server.
+func TestAStreamWithoutALeaderGetsNoLimit(t *testing.T) {
+	t.Parallel()
+	got, err := bound(t.Context(), &Conn{}, follower{}, jetstream.StreamConfig{Name: "S", MaxBytes: -1}, 1<<20)
+	if err != nil || got.MaxBytes != -1 {
+		t.Errorf("limit %d, %v", got.MaxBytes, err)
+	}
+}

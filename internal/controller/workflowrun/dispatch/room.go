@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// mostRefused bounds the jobs of one pass that NATS may refuse in a row for want of room.
+const mostRefused = 3
+
+// gate keeps jobs back, for the rest of a pass, for which NATS will have no room either: those that
+// are not smaller than one which it refused, and all of them after some refusals in a row.
+type gate struct {
+	mu    sync.Mutex
+	sizes map[protocol.JobID]int // of inputs, as far as they are known: the State's, of what was refused
+	full  bool                   // one was refused
+	least int                    // the smallest that was refused
+	row   int                    // refusals since something found room
+	// tried says that NATS was asked to take one, and answered; it may have refused others.
+	tried bool
+}
+
+// inOrder are jobs with those last that found no room before, the largest at the end.
+func (g *gate) inOrder(list []lifecycle.Job) []lifecycle.Job {
+	if len(g.sizes) == 0 {
+		return list
+	}
+	return slices.SortedStableFunc(slices.Values(list), func(a, b lifecycle.Job) int { return cmp.Compare(g.sizes[a.ID], g.sizes[b.ID]) })
+}
+
+// admits says whether a job may find room. One of which the size is not known may.
+func (g *gate) admits(j lifecycle.Job) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	size := max(len(j.Input), g.sizes[j.ID])
+	if !g.full || g.row < mostRefused && size < g.least {
+		return true
+	}
+	g.sizes[j.ID] = size
+	return false
+}
+
+// note notes what became of a job that was admitted, whose input was rendered with so many bytes;
+// 0: it was not.
+func (g *gate) note(j lifecycle.Job, rendered int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch known := max(len(j.Input), g.sizes[j.ID]); {
+	case errors.Is(err, bus.ErrNoRoom):
+		size := max(known, rendered)
+		if known == 0 || !g.full || size < g.least { // others under way say nothing new
+			g.row++
+		}
+		g.least, g.sizes[j.ID] = min(size, g.leastOr(size)), size
+		g.full = true
+	case errors.Is(err, render.ErrEnough), errors.Is(err, bus.ErrUnreachable):
+	default:
+		g.tried = true
+		if err == nil {
+			g.row = 0
+			delete(g.sizes, j.ID)
+		}
+	}
+}
+
+func (g *gate) leastOr(size int) int {
+	if g.full {
+		return g.least
+	}
+	return size
+}
+
+// fenced notes what became of a fence.
+func (g *gate) fenced(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if errors.Is(err, bus.ErrNoRoom) {
+		g.full, g.least = true, 0 // nothing is smaller
+	}
+}
+
+// Room says what the pass found out about room in NATS: whether it was asked to take jobs, and
+// whether it refused some for want of it.
+func (s *Session) Room() (tried, refused bool) { return s.gate.tried, s.gate.full }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"errors"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+)
+
+// roomPatience is how long an output that was refused counts though no other is to be stored: its
+// result went back to NATS, and comes again, unless it is of no use any more.
+const roomPatience = 2 * time.Minute
+
+// noRoom is what is known of a NATS that is full, and refuses what the run has to store.
+type noRoom struct {
+	since         time.Time // zero: it refuses nothing
+	jobs, outputs bool      // which it refuses
+	refusedAt     time.Time // when it refused an output last
+	seeded        bool      // what an earlier owner said was asked for
+}
+
+// seedRoom takes over what an earlier owner of the run said, which may have been of jobs or of
+// outputs: or the first write would take the reason away, and the next one bring it back.
+func seedRoom(p *pass) {
+	if m := &p.mem.noRoom; !m.seeded {
+		m.seeded = true
+		if at := report.NoRoomSaid(p.run); !at.IsZero() {
+			m.since, m.jobs, m.outputs, m.refusedAt = at, true, true, p.r.Clock.Now()
+		}
+	}
+}
+
+// noteRoom notes since when NATS is full, and has the end of that told at once. That nothing lacks
+// at the moment is no such end: what was refused may have been given back. That jobs or outputs
+// were tried, and none was refused for want of room, is one.
+func noteRoom(p *pass) {
+	m, now := &p.mem.noRoom, p.r.Clock.Now()
+	m.jobs, m.outputs = refusesJobs(p), refusesOutputs(p, now)
+	switch waits, known := m.jobs || m.outputs, !m.since.IsZero(); {
+	case !waits && known:
+		m.since, p.later = time.Time{}, pacing.Earliest(p.later, now)
+	case waits && !known:
+		m.since = now
+	}
+	if until := m.refusedAt.Add(roomPatience); m.outputs && until.After(now) {
+		p.later = pacing.Earliest(p.later, until)
+	}
+}
+
+// refusesJobs says whether NATS refuses jobs of the run, as far as is known.
+func refusesJobs(p *pass) bool {
+	tried, refused := p.jobs.Room()
+	return refused || p.mem.noRoom.jobs && !tried && len(p.jobs.Lacks(p.run)) > 0
+}
+
+// refusesOutputs says whether NATS refuses outputs of the run, as far as is known.
+func refusesOutputs(p *pass, now time.Time) bool {
+	m, lacking := &p.mem.noRoom, p.outputs.Lacking
+	if errors.Is(lacking, bus.ErrNoRoom) {
+		m.refusedAt = now
+		return true
+	}
+	return m.outputs && !p.outputs.Stored && (lacking != nil || now.Sub(m.refusedAt) < roomPatience)
+}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // mutations: enter that lets in a second one of a namespace, or more than Most; Work that keeps a
@@ -43,4 +45,41 @@ func TestFewPassesWaitForDesks(t *testing.T) {
 	if _, err := work("c"); err != nil || stood != 1 {
 		t.Errorf("after one left: %v, %d stood up", err, stood)
 	}
+}
+
+// A namespace has hundreds of long templates, and a pass over one of them comes all the time.
+//
+// mutations: next that has no line, or that forgets nobody; enter that leaves in line who
+// has a place.
+func TestNamespacesWaitForDesksInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &Aside{Most: 1, Desk: func(context.Context, string) (func() bool, func(), error) {
+			return func() bool { return true }, func() {}, nil
+		}}
+		work := func(namespace string) func() {
+			_, leave, err := a.Work(t.Context(), namespace)
+			if err != nil {
+				return nil
+			}
+			return leave
+		}
+		leave := work("many")
+		if leave == nil || work("one") != nil || a.Free("one") {
+			t.Fatal("both, or none, have the only place")
+		}
+		leave()
+		if a.Free("many") || work("many") != nil {
+			t.Error("it has the place again, before one that waits")
+		}
+		if leave = work("one"); leave == nil {
+			t.Fatal("who waited has no place")
+		}
+		leave()
+		work("gone") // is in line behind many, and does not come again
+		time.Sleep(2 * forgotten)
+		if leave = work("new"); leave == nil {
+			t.Error("who does not come again is in the way")
+		}
+	})
 }

@@ -321,7 +321,7 @@ func TestALongTemplateIsValidatedAtADesk(t *testing.T) {
 		return func() bool { return more }, func() { asked += "left " }, away
 	}}}
 	mem, s := newMemory("u"), &v1alpha1.Schedule{}
-	s.Generation = 1
+	s.Namespace, s.Generation = run.Namespace, 1
 	for range 2 {
 		if _, err := r.problems(t.Context(), mem, s, run); !errors.Is(err, passes.ErrLater) {
 			t.Errorf("without a desk, or without time for it: %v", err)

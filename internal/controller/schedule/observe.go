@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/cron"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -243,12 +244,17 @@ type memory struct {
 	again   time.Time           // when it is asked again; zero: after an edit
 	checked int64               // the generation of wrong
 	wrong   string              // what is wrong with its steps
+	long    int64               // the generation that was to be validated
 }
 
 // problems is invalid, asked once for each generation: it compiles all expressions of the
 // template, and there is a pass each minute.
 func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun) (string, error) {
 	if m.checked != s.Generation {
+		if m.long == s.Generation && !r.Aside.Free(s.Namespace) {
+			return "", passes.ErrLater // not even begun: there may be thousands
+		}
+		m.long = s.Generation
 		early, cancel := r.Driven.Early(ctx, s.UID) // who hands over waits for its end
 		defer cancel()
 		wrong, err := r.invalid(early, run)

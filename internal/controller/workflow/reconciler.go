@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,7 @@ type Reconciler struct {
 	Aside *passes.Aside
 
 	queue atomic.Pointer[queue]
+	long  sync.Map // by name: Workflows that wait for a desk
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -112,6 +114,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // look keeps the current revision of a Workflow, and writes its status if that is another.
 func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if _, long := r.long.Load(req.NamespacedName); long && !r.Aside.Free(req.Namespace) {
+		return reconcile.Result{RequeueAfter: passes.Later}, nil // not even read: there may be thousands
+	}
+	r.long.Delete(req.NamespacedName)
 	w := &v1alpha1.Workflow{}
 	if err := r.Live.Get(ctx, req.NamespacedName, w); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -125,6 +131,7 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	problems, err := r.problemsOf(ctx, w, content)
 	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
+		r.long.Store(req.NamespacedName, true)
 		return reconcile.Result{RequeueAfter: passes.Later}, nil
 	}
 	if err != nil {

@@ -185,7 +185,7 @@ func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 // time, and each replica that begins sees all of them.
 //
 // mutations: problemsOf that validates without a desk, or at that of another namespace; look that
-// takes a spec that was not read for a valid one, or for an error.
+// takes a spec that was not read for a valid one, or for an error, or that reads it each time.
 func TestReconciler_ValidatesALongWorkflowAtADesk(t *testing.T) {
 	w := newWorld(t)
 	var desks, left, rests int
@@ -215,6 +215,12 @@ func TestReconciler_ValidatesALongWorkflowAtADesk(t *testing.T) {
 	if result, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(long)}); err != nil || result.RequeueAfter != passes.Later {
 		t.Errorf("while others are at desks: %+v, %v", result, err)
 	}
+	looks := w.r.Live
+	w.r.Live = nil // it is not read again, as long as they are
+	if result, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(long)}); err != nil || result.RequeueAfter != passes.Later {
+		t.Errorf("while others still are: %+v, %v", result, err)
+	}
+	w.r.Live = looks
 	w.r.Aside.Most = 1
 	if long = w.reconcile(long); meta.IsStatusConditionTrue(long.Status.Conditions, v1alpha1.ConditionReady) || desks != 3 || left != 3 {
 		t.Errorf("after an edit: %+v: %d desks, %d left", long.Status.Conditions, desks, left)

@@ -15,6 +15,9 @@ import (
 // result went back to NATS, and comes again, unless it is of no use any more.
 const roomPatience = 2 * time.Minute
 
+// jobPatience is when jobs are tried again that found no room.
+const jobPatience = 5 * time.Second
+
 // noRoom is what is known of a NATS that is full, and refuses what the run has to store.
 type noRoom struct {
 	since         time.Time // zero: it refuses nothing
@@ -46,6 +49,9 @@ func noteRoom(p *pass) {
 	case waits && !known:
 		m.since = now
 	}
+	if m.jobs {
+		p.later = pacing.Earliest(p.later, now.Add(jobPatience)) // what was kept back is no error, after which a pass would come
+	}
 	if until := m.refusedAt.Add(roomPatience); m.outputs && until.After(now) {
 		p.later = pacing.Earliest(p.later, until)
 	}
@@ -54,7 +60,8 @@ func noteRoom(p *pass) {
 // refusesJobs says whether NATS refuses jobs of the run, as far as is known.
 func refusesJobs(p *pass) bool {
 	tried, refused := p.jobs.Room()
-	return refused || p.mem.noRoom.jobs && !tried && len(p.jobs.Lacks(p.run)) > 0
+	lacks := p.jobs.Lacks(p.run)
+	return refused || p.mem.noRoom.jobs && (!tried && len(lacks) > 0 || p.jobs.Refused(lacks))
 }
 
 // refusesOutputs says whether NATS refuses outputs of the run, as far as is known.

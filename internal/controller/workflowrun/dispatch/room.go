@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -62,12 +63,12 @@ func (g *gate) note(j lifecycle.Job, rendered int, err error) {
 		}
 		g.least, g.sizes[j.ID] = min(size, g.leastOr(size)), size
 		g.full = true
-	case errors.Is(err, render.ErrEnough), errors.Is(err, bus.ErrUnreachable):
+	case errors.Is(err, render.ErrEnough), errors.Is(err, bus.ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 	default:
 		g.tried = true
+		delete(g.sizes, j.ID)
 		if err == nil {
 			g.row = 0
-			delete(g.sizes, j.ID)
 		}
 	}
 }
@@ -86,6 +87,13 @@ func (g *gate) fenced(err error) {
 	if errors.Is(err, bus.ErrNoRoom) {
 		g.full, g.least = true, 0 // nothing is smaller
 	}
+}
+
+// Refused says whether NATS refused one of some jobs when it was last asked to take it.
+func (s *Session) Refused(jobs []protocol.JobID) bool {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	return slices.ContainsFunc(jobs, func(id protocol.JobID) bool { _, refused := s.gate.sizes[id]; return refused })
 }
 
 // Room says what the pass found out about room in NATS: whether it was asked to take jobs, and

@@ -22,7 +22,7 @@ const (
 	// listPart is the part of the time, one in so many, that lists take at most: they read all runs
 	// there are, for the sake of results which are to be dropped as a rule.
 	listPart = 20
-	// maxPause bounds the time between two: what waits takes up room.
+	// maxPause bounds the pause after one all the same: what waits takes up room.
 	maxPause = time.Minute
 	// orphanLimit and orphanBytes bound the parked results; more go back to NATS. A run has a share
 	// of them: whose runs they are is not known, and somebody may send results of runs that are
@@ -95,12 +95,12 @@ func (s *Orphans) Sort(ctx context.Context) error {
 	if old == 0 || now.Sub(s.lastList) < max(ListPause, s.pause) {
 		return nil
 	}
-	s.lastList = now
 	existing, err := LiveRuns(ctx, s.router.Live)
+	s.lastList = s.router.Clock.Now()
+	s.pause = min(listPart*s.lastList.Sub(now), maxPause)
 	if err != nil {
 		return err
 	}
-	s.pause = min(listPart*s.router.Clock.Since(now), maxPause)
 	for _, uid := range s.parked.Runs() {
 		if _, exists := existing[uid]; exists {
 			continue // the cache will know it

@@ -134,7 +134,7 @@ func (d *Desk) Has() bool { return d.leave != nil }
 // SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's
 // turn, and the pass keeps the desk until StandUp. False: it has one already, or the context ended.
 func (d *Desk) SitDown(ctx context.Context) bool {
-	if d.leave != nil {
+	if d.leave != nil || d.over(ctx) {
 		return false
 	}
 	waiting, cancel := d.bounded(ctx)
@@ -199,8 +199,12 @@ func (d *Desk) Rest(ctx context.Context) {
 // the desk it leaves that to who waits, and comes again when it is its tenant's turn. False: ctx,
 // or Until, ended meanwhile, and it has no desk.
 func (d *Desk) Yield(ctx context.Context) bool {
-	if d.leave == nil {
+	switch {
+	case d.leave == nil:
 		return true
+	case d.over(ctx):
+		d.StandUp()
+		return false
 	}
 	if d.desks.clock.Since(d.came) < maxStay || d.desks.places.Waiting() == 0 {
 		d.Rest(ctx)
@@ -208,6 +212,11 @@ func (d *Desk) Yield(ctx context.Context) bool {
 	}
 	d.StandUp()
 	return d.SitDown(ctx)
+}
+
+// over says whether the pass has no more time.
+func (d *Desk) over(ctx context.Context) bool {
+	return ctx.Err() != nil || d.until != nil && d.until.Err() != nil
 }
 
 // pause has the pass idle as restDue says, at most, if others want passes. The end of ctx,
@@ -234,7 +243,7 @@ func (d *Desk) GoOn(ctx context.Context) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pause(ctx, maxRest)
-	return ctx.Err() == nil && (d.until == nil || d.until.Err() == nil)
+	return !d.over(ctx)
 }
 
 // ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is

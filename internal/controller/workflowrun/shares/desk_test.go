@@ -385,6 +385,11 @@ func TestADeskIsLeftToOthersAfterASecond(t *testing.T) {
 	if !a.Yield(ctx) || !a.Has() {
 		t.Error("it is left though nobody waits")
 	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	if c := desks.For("c"); c.SitDown(over) {
+		t.Error("who has no time has a desk")
+	}
 	had := make(chan bool)
 	go func() { had <- desks.For("b").SitDown(t.Context()) }()
 	for desks.places.Waiting() == 0 {

@@ -85,7 +85,7 @@ func newSharing(o options) *sharing {
 
 // aside has passes of a controller that wait for desks, so many at most.
 func (s *sharing) aside(most int) *passes.Aside {
-	return &passes.Aside{Most: most, Desk: s.desks.Work}
+	return &passes.Aside{Most: most, Clock: clock.RealClock{}, Desk: s.desks.Work}
 }
 
 // inTurn gives passes of a controller so many places; wake is told whose turn it is.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // ErrLater says that a pass is to come again after Later: what it needs is with others.
@@ -23,7 +25,8 @@ const (
 // Aside are passes of a controller that wait for a desk, or work there. Each has a place for passes
 // meanwhile, so there are few: one of a namespace, and Most of all of them.
 type Aside struct {
-	Most int
+	Most  int
+	Clock clock.PassiveClock
 	// Desk gives a namespace a place for what takes long. It waits, until ctx ends.
 	Desk func(ctx context.Context, namespace string) (rest func() bool, leave func(), err error)
 
@@ -83,7 +86,7 @@ func (a *Aside) next(namespace string) bool {
 	if a.inside[namespace] {
 		return false
 	}
-	now := time.Now()
+	now := a.Clock.Now()
 	a.line = slices.DeleteFunc(a.line, func(w waiter) bool { return now.Sub(w.seen) > forgotten })
 	at := slices.IndexFunc(a.line, func(w waiter) bool { return w.namespace == namespace })
 	if at < 0 {

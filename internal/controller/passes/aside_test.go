@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // mutations: enter that lets in a second one of a namespace, or more than Most; Work that keeps a
@@ -16,7 +18,7 @@ func TestFewPassesWaitForDesks(t *testing.T) {
 	t.Parallel()
 	var none error
 	stood := 0
-	a := &Aside{Most: 2, Desk: func(context.Context, string) (func() bool, func(), error) {
+	a := &Aside{Most: 2, Clock: clock.RealClock{}, Desk: func(context.Context, string) (func() bool, func(), error) {
 		return func() bool { return true }, func() { stood++ }, none
 	}}
 	work := func(namespace string) (leave func(), err error) {
@@ -54,7 +56,7 @@ func TestFewPassesWaitForDesks(t *testing.T) {
 func TestNamespacesWaitForDesksInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := &Aside{Most: 1, Desk: func(context.Context, string) (func() bool, func(), error) {
+		a := &Aside{Most: 1, Clock: clock.RealClock{}, Desk: func(context.Context, string) (func() bool, func(), error) {
 			return func() bool { return true }, func() {}, nil
 		}}
 		work := func(namespace string) func() {

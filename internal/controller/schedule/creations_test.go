@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -316,7 +317,7 @@ func TestALongTemplateIsValidatedAtADesk(t *testing.T) {
 	}
 	asked, away := "", errors.New("the operator stops")
 	more := false
-	r := &Reconciler{Driven: always{}, Aside: &passes.Aside{Most: 1, Desk: func(_ context.Context, namespace string) (rest func() bool, leave func(), err error) {
+	r := &Reconciler{Driven: always{}, Aside: &passes.Aside{Most: 1, Clock: clock.RealClock{}, Desk: func(_ context.Context, namespace string) (rest func() bool, leave func(), err error) {
 		asked += namespace + " "
 		return func() bool { return more }, func() { asked += "left " }, away
 	}}}

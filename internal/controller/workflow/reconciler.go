@@ -109,15 +109,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		defer leave()
 	}
+	if _, long := r.long.LoadAndDelete(req.NamespacedName); long && !r.Aside.Free(req.Namespace) {
+		return r.later(req), nil // not even read: there may be thousands
+	}
 	return r.look(ctx, req)
+}
+
+// later has a pass over a Workflow come again that found no desk.
+func (r *Reconciler) later(req reconcile.Request) reconcile.Result {
+	r.long.Store(req.NamespacedName, true)
+	return reconcile.Result{RequeueAfter: passes.Later}
 }
 
 // look keeps the current revision of a Workflow, and writes its status if that is another.
 func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if _, long := r.long.Load(req.NamespacedName); long && !r.Aside.Free(req.Namespace) {
-		return reconcile.Result{RequeueAfter: passes.Later}, nil // not even read: there may be thousands
-	}
-	r.long.Delete(req.NamespacedName)
 	w := &v1alpha1.Workflow{}
 	if err := r.Live.Get(ctx, req.NamespacedName, w); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -131,8 +136,7 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	problems, err := r.problemsOf(ctx, w, content)
 	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
-		r.long.Store(req.NamespacedName, true)
-		return reconcile.Result{RequeueAfter: passes.Later}, nil
+		return r.later(req), nil
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("validate Workflow %s: %w", req.NamespacedName, err)

@@ -189,7 +189,7 @@ func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 func TestReconciler_ValidatesALongWorkflowAtADesk(t *testing.T) {
 	w := newWorld(t)
 	var desks, left, rests int
-	w.r.Aside = &passes.Aside{Most: 1, Desk: func(_ context.Context, namespace string) (rest func() bool, leave func(), err error) {
+	w.r.Aside = &passes.Aside{Most: 1, Clock: w.r.Clock, Desk: func(_ context.Context, namespace string) (rest func() bool, leave func(), err error) {
 		if desks++; namespace != w.ns {
 			t.Errorf("a desk of %s", namespace)
 		}

@@ -41,7 +41,11 @@ func seedRoom(p *pass) {
 // at the moment is no such end: what was refused may have been given back. That jobs or outputs
 // were tried, and none was refused for want of room, is one.
 func noteRoom(p *pass) {
-	m, now := &p.mem.noRoom, p.r.Clock.Now()
+	m := &p.mem.noRoom
+	if _, refused := p.jobs.Room(); !refused && m.since.IsZero() && !errors.Is(p.outputs.Lacking, bus.ErrNoRoom) {
+		return
+	}
+	now := p.r.Clock.Now()
 	m.jobs, m.outputs = refusesJobs(p), refusesOutputs(p, now)
 	switch waits, known := m.jobs || m.outputs, !m.since.IsZero(); {
 	case !waits && known:

@@ -134,7 +134,7 @@ func (d *Desk) Has() bool { return d.leave != nil }
 // SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's
 // turn, and the pass keeps the desk until StandUp. False: it has one already, or the context ended.
 func (d *Desk) SitDown(ctx context.Context) bool {
-	if d.leave != nil || d.over(ctx) {
+	if d.leave != nil {
 		return false
 	}
 	waiting, cancel := d.bounded(ctx)

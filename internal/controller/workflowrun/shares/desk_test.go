@@ -387,8 +387,10 @@ func TestADeskIsLeftToOthersAfterASecond(t *testing.T) {
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
-	if c := desks.For("c"); c.SitDown(over) {
-		t.Error("who has no time has a desk")
+	if c := desks.For("a"); a.Yield(over) || a.Has() || !c.SitDown(t.Context()) {
+		t.Error("who has no more time keeps the desk")
+	} else {
+		a = c
 	}
 	had := make(chan bool)
 	go func() { had <- desks.For("b").SitDown(t.Context()) }()

@@ -5,7 +5,6 @@ package locks
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -313,51 +311,6 @@ func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid t
 	return false, nil
 }
 
-// AnnotationCancelledFor says, on a run that was cancelled for another by a semaphore's onBusy
-// CancelOldest, for which lock and which run.
-const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
-
-// cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
-// made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
-// it: the patch names the UID.
-func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
-	o := &v1alpha1.WorkflowRun{}
-	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
-		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
-	}
-	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
-		return nil
-	}
-	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})
-	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
-		err = c.shutDown(ctx, o, nil)
-	}
-	if err != nil && !c.isGone(ctx, o) {
-		return fmt.Errorf("cancel run %s: %w", w.Run, err)
-	}
-	return nil
-}
-
-// shutDown has a run cancelled, and annotates it if there are annotations.
-func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string) error {
-	meta := map[string]any{"uid": run.UID}
-	if annotations != nil { // null would take away all that there are
-		meta["annotations"] = annotations
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"shutdown": v1alpha1.ShutdownCancel}})
-	if err != nil {
-		return err
-	}
-	return c.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldOwner)
-}
-
-// isGone says whether the API server has no run of this UID, as far as it answers.
-func (c *Controller) isGone(ctx context.Context, run *v1alpha1.WorkflowRun) bool {
-	now := &v1alpha1.WorkflowRun{}
-	err := c.live.Get(ctx, client.ObjectKeyFromObject(run), now)
-	return apierrors.IsNotFound(err) || (err == nil && now.UID != run.UID)
-}
-
 // SemaphoreChanged is called after a semaphore was made, changed or deleted, when the cache has it:
 // a resync wakes all that wait for it. It does not block. Where Start does not run nothing is
 // noted: the first resync of each Start takes all semaphores for changed.
@@ -396,9 +349,4 @@ func (c *Controller) kick() {
 	case c.kicked <- struct{}{}:
 	default:
 	}
-}
-
-func nameOf(run string) types.NamespacedName {
-	namespace, name, _ := strings.Cut(run, "/")
-	return types.NamespacedName{Namespace: namespace, Name: name}
 }

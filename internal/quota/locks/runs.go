@@ -264,3 +264,8 @@ func HeldBy(run *v1alpha1.WorkflowRun) (all []string) {
 
 // OwnerOf is the UID of the run of a ticket.
 func OwnerOf(ticket string) types.UID { return uidOf(ticket) }
+
+func nameOf(run string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(run, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

@@ -226,3 +226,29 @@ func TestGate_JobsOfOneSizeSayOneThing(t *testing.T) {
 		t.Errorf("%s goes first", first)
 	}
 }
+
+// A pass may end before it comes to the jobs that were refused, or NATS may hang: neither says that
+// there is room for them.
+//
+// mutations: note that takes the end of a time for an answer, that forgets no size once another
+// reason is known, or that forgets one that was refused.
+func TestSession_WhatWasRefusedIsRefusedUntilItIsAskedForAgain(t *testing.T) {
+	small, large := lifecycle.Job{ID: protocol.JobID{Step: "small"}}, lifecycle.Job{ID: protocol.JobID{Step: "large"}}
+	sizes := map[protocol.JobID]int{}
+	(&gate{sizes: sizes}).note(large, 1000, bus.ErrNoRoom)
+	lacks := []protocol.JobID{small.ID, large.ID}
+	s := &Session{gate: &gate{sizes: sizes}} // of the next pass
+	for _, hangs := range []error{context.DeadlineExceeded, context.Canceled} {
+		s.gate.note(large, 0, fmt.Errorf("publish job: %w", hangs))
+	}
+	if tried, _ := s.Room(); tried || !s.Refused(lacks) {
+		t.Errorf("while NATS hangs: tried %t, refused %t", tried, s.Refused(lacks))
+	}
+	s.gate.note(small, 10, nil)
+	if tried, _ := s.Room(); !tried || !s.Refused(lacks) || s.Refused(lacks[:1]) {
+		t.Errorf("after another job: tried %t, refused %t", tried, s.Refused(lacks))
+	}
+	if s.gate.note(large, 0, errors.New("too many topics")); s.Refused(lacks) {
+		t.Error("it lacks something else, and is said to lack room")
+	}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// AnnotationCancelledFor says, on a run that was cancelled for another by a semaphore's onBusy
+// CancelOldest, for which lock and which run.
+const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
+
+// cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
+// made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
+// it: the patch names the UID.
+func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
+	o := &v1alpha1.WorkflowRun{}
+	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
+		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
+	}
+	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
+		return nil
+	}
+	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})
+	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
+		err = c.shutDown(ctx, o, nil)
+	}
+	if err != nil && !c.isGone(ctx, o) {
+		return fmt.Errorf("cancel run %s: %w", w.Run, err)
+	}
+	return nil
+}
+
+// shutDown has a run cancelled, and annotates it if there are annotations.
+func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string) error {
+	meta := map[string]any{"uid": run.UID}
+	if annotations != nil { // null would take away all that there are
+		meta["annotations"] = annotations
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"shutdown": v1alpha1.ShutdownCancel}})
+	if err != nil {
+		return err
+	}
+	return c.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldOwner)
+}
+
+// isGone says whether the API server has no run of this UID, as far as it answers.
+func (c *Controller) isGone(ctx context.Context, run *v1alpha1.WorkflowRun) bool {
+	now := &v1alpha1.WorkflowRun{}
+	err := c.live.Get(ctx, client.ObjectKeyFromObject(run), now)
+	return apierrors.IsNotFound(err) || (err == nil && now.UID != run.UID)
+}

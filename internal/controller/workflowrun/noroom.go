@@ -53,8 +53,15 @@ func noteRoom(p *pass) {
 	case waits && !known:
 		m.since = now
 	}
+	comeAgainForRoom(p, now)
+}
+
+// comeAgainForRoom has a pass come that tries again what NATS refused: what was kept back is no
+// error, after which a pass would come by itself.
+func comeAgainForRoom(p *pass, now time.Time) {
+	m := &p.mem.noRoom
 	if m.jobs {
-		p.later = pacing.Earliest(p.later, now.Add(jobPatience)) // what was kept back is no error, after which a pass would come
+		p.later = pacing.Earliest(p.later, now.Add(jobPatience))
 	}
 	if until := m.refusedAt.Add(roomPatience); m.outputs && until.After(now) {
 		p.later = pacing.Earliest(p.later, until)

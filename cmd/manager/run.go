@@ -50,6 +50,9 @@ const (
 
 // run wires the operator and runs it until ctx ends.
 func run(ctx context.Context, o options) error {
+	if err := noticeDeadConnections(); err != nil {
+		return err
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)

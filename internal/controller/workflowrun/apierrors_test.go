@@ -4,11 +4,13 @@ package workflowrun
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -120,6 +122,49 @@ var _ = Describe("the API server", func() {
 		Expect(r.recorder.list()).To(BeEmpty())
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	// mutations: unwritten that tells nobody, or tellRefused that tells each time, or of outages;
+	// persist.go wrote that does not forget what was told.
+	It("forbids a status: people are told, once until a write is taken", func(ctx SpecContext) {
+		stands := func(cause error) {
+			GinkgoHelper()
+			r.hook = times(3, "status/before", func(context.Context) error { return cause })
+			for range 3 {
+				w.clock.Step(10 * time.Second)
+				_, err := r.pass(ctx, run)
+				Expect(err).To(HaveOccurred())
+			}
+			r.hook = nil
+		}
+		forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), run.Name, fmt.Errorf("policy no-status denied it\n%w", errTest))
+		stands(apierrors.NewServiceUnavailable("etcd is away"))
+		Expect(r.recorder.list()).To(BeEmpty())
+		stands(forbidden)
+		Expect(r.recorder.list()).To(ConsistOf(And(ContainSubstring("StatusRefused"), ContainSubstring("policy no-status denied it"), Not(ContainSubstring("\n")))))
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status != nil && now.Status.Progress != "" })
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		stands(forbidden)
+		Expect(r.recorder.count("Warning StatusRefused")).To(Equal(2))
+		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+	}, NodeTimeout(2*patience))
+
+	// mutation: refresh that asks for a pass at once makes this fail.
+	It("has a run made anew of which the watch does not tell yet: no pass follows the other", func(ctx SpecContext) {
+		r.inFlight(ctx, run, 2)
+		before := w.get(ctx, run)
+		r.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return before }
+		Expect(w.client.Delete(ctx, run.DeepCopy())).To(Succeed())
+		again := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: run.Name, Namespace: run.Namespace}, Spec: run.Spec}
+		Expect(w.client.Create(ctx, again)).To(Succeed())
+		before.Spec.Shutdown = v1alpha1.ShutdownCancel // so that there is something to write
+		tried := writes("refused")
+		w.clock.Step(time.Second)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero())
+		Expect(writes("refused")).To(Equal(tried + 1))
+		Expect(w.locked(ctx, run)).To(BeFalse())
+		r.cached = nil
+		r.finish(ctx, again)
 	}, NodeTimeout(2*patience))
 
 	It("answers 500 to writes: passes fail, nothing is dispatched or acknowledged, then the run goes on", func(ctx SpecContext) {

@@ -41,18 +41,13 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		r.lists.keep(g.UID, nil)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
-			if held := m.slot.Holding; held != nil {
-				g.Holding, gone[i].Holding = held, held // its status need not have told
-			}
-			if err := r.Holds.ReleaseDeleted(ctx, &m.holds); err != nil {
-				r.Index.PutBack(key, gone[i:])
-				return err
-			}
-			if lost := m.ahead.Run(); lost != nil {
-				g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(lost)...)
-				gone[i].Jobs = g.Jobs
-			}
+			remember(&g, m)
+			gone[i] = g
 			r.memories.forget(key)
+		}
+		if err := r.Holds.ReleaseDeleted(ctx, &g.Holds); err != nil {
+			r.Index.PutBack(key, gone[i:])
+			return err
 		}
 		r.Ahead.Forget(g.UID)
 		r.Batches.Settler.Gone(ctx, g.UID)
@@ -66,4 +61,16 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		}
 	}
 	return nil
+}
+
+// remember notes what a deleted run had that its status need not tell. It is done before anything
+// that may fail: the next pass may be over another run of the name, with a memory of its own.
+func remember(g *results.Tombstone, m *memory) {
+	if m.slot.Holding != nil {
+		g.Holding = m.slot.Holding
+	}
+	g.Holds = m.holds
+	if lost := m.ahead.Run(); lost != nil {
+		g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(lost)...)
+	}
 }

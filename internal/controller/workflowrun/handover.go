@@ -89,33 +89,37 @@ func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)
 			}
 		})
 	}
+	known := h.Runs.Index.In(setOf(runs)) // those that are deleted from now on are another's, and out of it
 	late := h.Runs.Driven.End(ctx, runs, func(idle []int) {
 		for _, some := range h.Runs.apart(idle) {
 			all.Go(func() {
 				h.Runs.checkpoint(ctx, some)
-				h.leave(ctx, some, ended)
+				h.leave(ctx, some, known, ended)
 			})
 		}
 	})
 	if len(late) > 0 {
 		log.FromContext(ctx).Info("Runs are handed over in the middle of a pass: their locks keep others out for a while", "partitions", late)
-		h.leave(ctx, late, func([]int) {})
+		h.leave(ctx, late, known, func([]int) {})
 	}
 }
 
-// leave gives back what this process has of the runs of partitions, and forgets them. Of each it
-// calls ended when that is done, if ctx has not ended.
-func (h *Handover) leave(ctx context.Context, partitions []int, ended func([]int)) {
+// leave gives back what this process has of the runs of partitions, and forgets them, and those
+// that it knew when the hand-over began. Of each partition it calls ended when that is done, if ctx
+// has not ended.
+func (h *Handover) leave(ctx context.Context, partitions []int, before map[types.UID]types.NamespacedName, ended func([]int)) {
 	of := setOf(partitions)
 	mine := func(uid types.UID) bool { return of[protocol.Partition(string(uid))] }
 	h.Runs.Leases.Cache.DropAll(ctx, mine)
 	known := map[int]map[types.UID]types.NamespacedName{}
-	for uid, key := range h.Runs.Index.In(of) {
-		n := protocol.Partition(string(uid))
-		if known[n] == nil {
-			known[n] = map[types.UID]types.NamespacedName{}
+	for _, runs := range []map[types.UID]types.NamespacedName{before, h.Runs.Index.In(of)} {
+		for uid, key := range runs {
+			n := protocol.Partition(string(uid))
+			if known[n] == nil {
+				known[n] = map[types.UID]types.NamespacedName{}
+			}
+			known[n][uid] = key
 		}
-		known[n][uid] = key
 	}
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -401,6 +401,34 @@ var _ = Describe("runs that change hands", func() {
 		b.woken(ctx, q, "its job is withdrawn", func() bool { return w.jobsQueued(ctx) == 0 })
 	}, NodeTimeout(patience))
 
+	// mutation: handover.go Lose that has leave look for runs only after the passes ended.
+	It("are forgotten, too, if they are deleted while they are handed over", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		a := w.newReplica(ctx, "a")
+		h := a.handover(ctx)
+		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a"), step("c", "b")})
+		part := protocol.Partition(string(run.UID))
+		a.Index.See(run)
+		h.Gain(ctx, []int{part})
+		a.inFlight(ctx, run, 1)
+		key := client.ObjectKeyFromObject(run)
+		Expect(a.memories.peek(key)).NotTo(BeNil())
+
+		_, leave, ok := a.Driven.Enter(ctx, run.UID) // a pass over another run of the partition
+		Expect(ok).To(BeTrue())
+		lost := make(chan struct{})
+		go func() {
+			defer close(lost)
+			h.Lose(ctx, []int{part}, func([]int) {})
+		}()
+		until(ctx, "the hand-over begins", func() bool { return !a.Driven.Drives(run.UID) })
+		a.deleteRun(ctx, run)
+		leave()
+		Eventually(ctx, lost).Should(BeClosed())
+		Expect(a.memories.peek(key)).To(BeNil())
+		Expect(a.Ahead.Lag().Runs).To(BeZero())
+	}, NodeTimeout(2*patience))
+
 	It("have the work that is done once begin and end with its partition", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

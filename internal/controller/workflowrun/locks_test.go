@@ -21,6 +21,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/quota/locks"
@@ -343,6 +344,24 @@ var _ = Describe("locks across runs", func() {
 		Entry("Ordered: the later one waits, too", v1alpha1.OrderOrdered, NodeTimeout(2*patience)),
 	)
 
+	// mutation: deleted.go remember that does not note holds, or that comes after ReleaseDeleted.
+	It("are given back by a run that was made anew while Redis was away", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		run := w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(mutex("db")))
+		r.inFlight(ctx, run, 1)
+		r.deleteRun(ctx, run)
+		again := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: run.Name, Namespace: run.Namespace}, Spec: run.Spec}
+		Expect(w.client.Create(ctx, again)).To(Succeed())
+		open := r.Holds.Locks
+		r.Holds.Locks = stuckLocks{open}
+		r.turn(ctx, again)
+		r.Holds.Locks = open
+		r.mustPass(ctx, again)
+		Expect(endedAs(r.finish(ctx, again))).To(Equal("Succeeded Succeeded"), "without a resync")
+	}, NodeTimeout(2*patience))
+
 	// mutation: SeenParent that tells no locks makes this fail.
 	It("are told to the child runs that are inside of them", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
@@ -565,4 +584,11 @@ func fenceIn(run *v1alpha1.WorkflowRun, name string) (last int64) {
 		}
 	}
 	return last
+}
+
+// stuckLocks cannot be given back.
+type stuckLocks struct{ holds.Locks }
+
+func (stuckLocks) Drop(context.Context, ...store.Dropping) error {
+	return &results.RetryError{After: time.Second, Cause: errTest}
 }

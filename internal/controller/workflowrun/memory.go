@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -44,6 +45,8 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// failing is why effects fail, as it was told; "": they do not.
 	failing string
+	// refused is why the API server refuses the status, as people were told; "": it does not.
+	refused metav1.StatusReason
 	noRoom  noRoom
 	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt

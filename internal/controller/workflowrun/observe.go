@@ -217,10 +217,12 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	if err := p.r.Live.Get(ctx, p.key, live); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("read run live: %w", err))
 	}
-	if live.UID == p.run.UID {
-		live.ManagedFields = nil // as in the cache
-		p.mem.last = live
+	if live.UID != p.run.UID { // deleted, and made anew: the watch tells of that one, and wakes the name
+		p.lock.Drop(ctx)
+		return reconcile.Result{}, nil
 	}
+	live.ManagedFields = nil // as in the cache
+	p.mem.last = live
 	return reconcile.Result{RequeueAfter: refreshDelay}, nil
 }
 

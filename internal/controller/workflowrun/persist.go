@@ -67,6 +67,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.run, p.mem.last = next, asStored(p, next)
 	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
+	p.mem.refused = ""
 	p.lock.Wrote()
 	if p.mem.blamed {
 		p.mem.atOnce, p.mem.blamed = 0, false

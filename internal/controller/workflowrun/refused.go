@@ -16,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // refused ends a pass whose write was not accepted: nothing of it took effect, so there is no
@@ -71,6 +72,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	case tooLarge(cause) && (n == 0 || ending):
 		return p.shrink(ctx, cause), nil
 	case n == 0 || outage(cause):
+		tellRefused(p, cause)
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
 	case p.batch.CarriesFound():
@@ -86,6 +88,22 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 		p.batch.Refuse(ctx, one, cause)
 	}
 	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
+}
+
+// mostRefusal bounds what an event says of a refusal.
+const mostRefusal = 700
+
+// tellRefused tells people that the API server refuses the run's status, which has room for no
+// condition then: an admission policy does that, say. It is told once for each reason until a
+// write is taken.
+func tellRefused(p *pass, cause error) {
+	why := apierrors.ReasonForError(cause)
+	if outage(cause) || p.mem.refused == why {
+		return
+	}
+	p.mem.refused = why
+	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, "StatusRefused", "Advance",
+		"The API server refuses the run's status, so the run stands still: %s", bounds.Printable(bounds.Cut(cause.Error(), mostRefusal)))
 }
 
 // handBack returns results that have waited too long for Redis or the API server to NATS.

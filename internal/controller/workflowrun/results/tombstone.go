@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -26,6 +27,8 @@ type Tombstone struct {
 	Tenant, Key string
 	// Holding is where it has a slot or a place in the queue; nil: nowhere.
 	Holding *slots.Holding
+	// Holds is what it has of locks across runs, or waits for, as far as this process knows.
+	Holds holds.State
 }
 
 func entomb(run *v1alpha1.WorkflowRun) Tombstone {

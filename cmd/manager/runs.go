@@ -123,8 +123,9 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.ProcessGone,
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
 	})
-	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
-	workers := liveness.New(a.jobs.Workers, waker.Wake, livenessOptions(o, clk, mgr.GetLogger()))
+	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Strays: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
+	workers := liveness.New(a.jobs.Workers, waker.Wake, livenessOptions(o, clk, mgr.GetLogger())).
+		Among(func(run types.NamespacedName) string { return run.Namespace })
 	word := wakes.New(a.redis, waker.WakeNext, clk, mgr.GetLogger().WithName("wakes"))
 	limits := quota.New(quota.Options{
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wakeAnywhere(index, drives, word, waker), Clock: clk, NewID: uuid.NewString,

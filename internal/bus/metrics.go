@@ -4,6 +4,9 @@ package bus
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,11 +30,14 @@ type Metrics struct {
 	refusals   *prometheus.CounterVec
 	bytes      *prometheus.GaugeVec
 	limits     *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	seen map[string]time.Time // by label: when a stream was measured last
 }
 
 // NewMetrics makes the metrics and registers them.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &Metrics{seen: map[string]time.Time{}, dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "syncopate_nats_data_losses_total",
 		Help: "How often NATS was found to have lost data, by stream: jobs or results.",
 	}, []string{"stream"})}
@@ -47,7 +53,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.bytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "syncopate_nats_stream_bytes",
-		Help: "What a stream holds, by stream: jobs, results, deadletters, control, payloads. As of the last look, every ten seconds.",
+		Help: "What a stream holds, by stream: jobs, results, deadletters, control, payloads. As of the last look, every ten seconds; gone a minute after the last that succeeded.",
 	}, []string{"stream"})
 	m.limits = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "syncopate_nats_stream_limit_bytes",
@@ -60,6 +66,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // measure notes what a stream holds, and may hold.
 func measure(c *Conn, info *jetstream.StreamInfo) {
 	label, m := labelOf(c.Names, info.Config.Name), c.config.Metrics
+	m.mu.Lock()
+	m.seen[label] = c.Clock.Now()
+	m.mu.Unlock()
 	m.bytes.WithLabelValues(label).Set(float64(info.State.Bytes))
 	if info.Config.MaxBytes <= 0 {
 		m.limits.DeleteLabelValues(label)
@@ -68,17 +77,30 @@ func measure(c *Conn, info *jetstream.StreamInfo) {
 	m.limits.WithLabelValues(label).Set(float64(info.Config.MaxBytes))
 }
 
-// unmeasured forgets what a stream held: it is not there, or cannot be asked about.
-func unmeasured(c *Conn, name string) {
-	label, m := labelOf(c.Names, name), c.config.Metrics
+// knownFor is how long what a stream held is shown though it cannot be looked at: one look that
+// fails would have alerts begin their wait anew.
+const knownFor = time.Minute
+
+// unmeasured forgets what a stream held that is not there.
+func unmeasured(c *Conn, name string) { c.config.Metrics.forget(labelOf(c.Names, name)) }
+
+// forget forgets what a stream held.
+func (m *Metrics) forget(label string) {
 	m.bytes.DeleteLabelValues(label)
 	m.limits.DeleteLabelValues(label)
 }
 
-// unmeasuredAll forgets what all streams held: nothing is known while they cannot be looked at.
-func unmeasuredAll(c *Conn) {
-	c.config.Metrics.bytes.Reset()
-	c.config.Metrics.limits.Reset()
+// forgetOld forgets what streams held that could not be looked at for a while.
+func forgetOld(c *Conn) {
+	m := c.config.Metrics
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for label, at := range m.seen {
+		if c.Clock.Since(at) >= knownFor {
+			delete(m.seen, label)
+			m.forget(label)
+		}
+	}
 }
 
 // measureOthers measures the streams that are not watched. What cannot be asked is left out: the
@@ -87,12 +109,12 @@ func measureOthers(ctx context.Context, c *Conn) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	for _, name := range []string{c.Names.DeadLettersStream(), c.Names.ControlStream(), c.Names.PayloadsStream()} {
-		s, err := c.JetStream.Stream(ctx, name)
-		if err != nil {
+		switch s, err := c.JetStream.Stream(ctx, name); {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
 			unmeasured(c, name)
-			continue
+		case err == nil:
+			measure(c, s.CachedInfo())
 		}
-		measure(c, s.CachedInfo())
 	}
 }
 

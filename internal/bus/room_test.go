@@ -9,10 +9,12 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -313,13 +315,13 @@ func measured(t *testing.T, reg *prometheus.Registry) (streams []string) {
 	return streams
 }
 
-// mutation: measureOthers that keeps what a stream held that is gone, or checkStreams that keeps
-// all though it fails, makes this fail.
+// mutations: measureOthers that keeps what a stream held that is gone, checkStreams that forgets
+// all when it fails, or keeps all for ever, and a look that does not count as one.
 func TestWhatIsNotKnownOfStreamsIsNotShown(t *testing.T) {
 	t.Parallel()
-	reg := prometheus.NewRegistry()
+	reg, clk := prometheus.NewRegistry(), clocktesting.NewFakeClock(time.Now())
 	s := natstest.Start(t)
-	b := newBroker(t, s, func(c *bus.Config) { c.Metrics = bus.NewMetrics(reg) })
+	b := newBroker(t, s, func(c *bus.Config) { c.Metrics, c.Clock = bus.NewMetrics(reg), clk })
 	if err := b.CheckStreams(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +336,25 @@ func TestWhatIsNotKnownOfStreamsIsNotShown(t *testing.T) {
 	}
 	ended, stop := context.WithCancel(t.Context())
 	stop()
-	if err := b.CheckStreams(ended); err == nil {
-		t.Fatal("the streams can be looked at")
+	fails := func(want int) {
+		t.Helper()
+		if err := b.CheckStreams(ended); err == nil {
+			t.Fatal("the streams can be looked at")
+		}
+		if got := measured(t, reg); len(got) != want {
+			t.Errorf("want %d that are measured: %v", want, got)
+		}
 	}
-	if got := measured(t, reg); len(got) > 0 {
-		t.Errorf("though nothing is known of them, these are measured: %v", got)
+	fails(4)
+	clk.Step(50 * time.Second)
+	fails(4)
+	if err := b.CheckStreams(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	clk.Step(50 * time.Second)
+	fails(4)
+	clk.Step(10 * time.Second)
+	fails(0)
 }
 
 // cram fills the stream of jobs so that it has no room for a fence either.

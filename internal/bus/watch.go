@@ -76,12 +76,8 @@ func (c *Conn) lookUntilSeen(ctx context.Context, again bool) error {
 }
 
 // checkStreams looks whether the streams are what they were, and makes those that are gone.
-func (c *Conn) checkStreams(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			unmeasuredAll(c)
-		}
-	}()
+func (c *Conn) checkStreams(ctx context.Context) error {
+	defer forgetOld(c)
 	if !c.connected() {
 		return ErrUnreachable
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -32,6 +33,9 @@ const (
 	// restPart is how many times as long as a try that failed took is for the namespaces whose
 	// writes do not fail.
 	restPart = 3
+	// logPause is for how long the log does not say again that events of a namespace are refused,
+	// or cannot be written: whoever can have one refused can have thousands. Metrics count them.
+	logPause = 10 * time.Minute
 	// keepTime is for how long an event is tried that the API server answers with errors.
 	keepTime = time.Hour
 )
@@ -62,6 +66,14 @@ type Writer struct {
 	said  *said
 	lines *lines
 	named time.Time // what the last event is named after
+
+	logged map[told]time.Time // what the log said last of a namespace, for Run only
+}
+
+// told is what the log says of a namespace at most once in logPause.
+type told struct {
+	namespace string
+	outcome   outcome
 }
 
 var _ events.EventRecorder = (*Writer)(nil)
@@ -69,7 +81,7 @@ var _ events.EventRecorder = (*Writer)(nil)
 // New makes a writer, which writes while Run does.
 func New(o Options) *Writer {
 	return &Writer{
-		o: o, came: make(chan struct{}, 1), said: newSaid(), lines: newLines(),
+		o: o, came: make(chan struct{}, 1), said: newSaid(), lines: newLines(), logged: map[told]time.Time{},
 		full: o.Dropped.WithLabelValues("full"), deleted: o.Dropped.WithLabelValues("deleted"), refused: o.Dropped.WithLabelValues("refused"),
 		rooms: map[string]*share.Room{corev1.EventTypeNormal: share.NewRoom(places), corev1.EventTypeWarning: share.NewRoom(places)},
 	}
@@ -225,21 +237,35 @@ func (w *Writer) note(at *line, e *entry, out outcome, err error, took time.Dura
 	w.lines.over(at, out != gone)
 }
 
-// tell counts what is left out, and logs what an administrator may mend: of a namespace whose
-// writes fail the first one.
+// tell counts what is left out, and logs what an administrator may mend: the first event of a
+// namespace that is refused, or whose write fails, and then one now and then.
 func (w *Writer) tell(at *line, e *entry, out outcome, err error) {
 	switch out {
 	case gone:
 		w.deleted.Inc()
 	case declined:
 		w.refused.Inc()
-		w.log(e.event, err).Info("The API server refused an event, which is left out")
+		if w.mayLog(told{at.namespace, declined}) {
+			w.log(e.event, err).Info("The API server refused an event, which is left out; others of its namespace are not logged for a while", "pause", logPause)
+		}
 	case failed, unanswered:
-		if !at.failing {
-			w.log(e.event, err).Info("An event cannot be written now, and is kept")
+		if !at.failing && w.mayLog(told{at.namespace, failed}) {
+			w.log(e.event, err).Info("An event cannot be written now, and is kept; others of its namespace are not logged for a while", "pause", logPause)
 		}
 	case written:
 	}
+}
+
+// mayLog says whether the log may say something of a namespace now, and remembers that it does.
+// What was said long ago is forgotten, so that namespaces that are gone take no memory.
+func (w *Writer) mayLog(what told) bool {
+	now := w.o.Clock.Now()
+	if at, known := w.logged[what]; known && now.Sub(at) < logPause {
+		return false
+	}
+	maps.DeleteFunc(w.logged, func(_ told, at time.Time) bool { return now.Sub(at) >= logPause })
+	w.logged[what] = now
+	return true
 }
 
 func (w *Writer) log(e *eventsv1.Event, cause error) logr.Logger {

@@ -53,19 +53,22 @@
 //   - At most Width questions are under way, each for at most AskTimeout. A question that hangs
 //     delays no other topic's while fewer than Width hang.
 //   - When the state of a topic changes, each run that watches it is woken once, those that have
-//     watched it the longest first, at most WakeBatch of all runs per tick. A run that waits to be
-//     woken is not woken a second time for a later change: it reads the state when it is woken. A
-//     run that comes later reads the state and is not woken for it.
+//     watched it the longest first, at most WakeBatch of all runs per tick. Owners of runs have
+//     turns, so one with many runs keeps back only its own. A run that waits to be woken is not
+//     woken a second time for a later change: it reads the state when it is woken. A run that comes
+//     later reads the state and is not woken for it.
 //   - No change is missed by a run that calls Watch first and State after it.
 //   - Run owns all goroutines: Width askers and itself. It returns when they have ended. Nothing is
 //     asked or woken outside it.
 //
 // # Bounds
 //
-// At most MaxTopics topics are watched. Those beyond stay Unknown until others are no longer
-// watched and their runs call Watch again; the log names one of them, once a minute at most. A
-// topic is forgotten when it is due and no run watches it. Memory: one entry per run and topic, and
-// one per run that is to be woken.
+// At most MaxTopics topics are watched. With owners, one begins as many at most, and all together
+// twice as many: of n owners that want more than there is each has one part of n+1 ([share.Room]).
+// A topic has the place of the owner that began it, until nobody watches it. Those beyond stay
+// Unknown until others are no longer watched and their runs call Watch again; the log names one of
+// them, once a minute at most. A topic is forgotten when it is due and no run watches it. Memory:
+// one entry per run and topic, and one per run that is to be woken.
 //
 // # What it does not see
 //

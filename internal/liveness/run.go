@@ -14,7 +14,7 @@ const mostRoom = 100_000
 func (c *Watcher[K]) Run(ctx context.Context) {
 	// Each topic is in it once at most, so that sending blocks only where they are
 	// more than mostRoom.
-	questions := make(chan string, min(c.options.MaxTopics, mostRoom))
+	questions := make(chan string, min(int(c.places.Limit()), mostRoom))
 	var askers sync.WaitGroup
 	for range c.options.Width {
 		askers.Go(func() {
@@ -50,7 +50,8 @@ func (c *Watcher[K]) takeDue() []string {
 	for len(c.queue) > 0 && !c.topics[c.queue[0]].due.After(now) {
 		name := c.queue[0]
 		c.queue = c.queue[1:]
-		if len(c.topics[name].keys) == 0 {
+		if t := c.topics[name]; len(t.keys) == 0 {
+			c.places.Free(t.owner, name, 1)
 			delete(c.topics, name)
 			continue
 		}
@@ -95,7 +96,11 @@ func (c *Watcher[K]) wakeLater(t *topic[K]) {
 	for _, key := range t.oldestFirst() {
 		if w := c.watches[key]; !w.waking {
 			w.waking = true
-			c.waking = append(c.waking, key)
+			owner := c.owner(key)
+			if len(c.waking[owner]) == 0 {
+				c.turns = append(c.turns, owner)
+			}
+			c.waking[owner] = append(c.waking[owner], key)
 		}
 	}
 }
@@ -107,13 +112,21 @@ func (c *Watcher[K]) wakeSome() {
 	}
 }
 
+// takeWaking takes one run of each owner in turn: who has thousands that wait for one topic keeps
+// back nobody's but his own.
 func (c *Watcher[K]) takeWaking() []K {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var keys []K
-	for len(c.waking) > 0 && len(keys) < c.options.WakeBatch {
-		key := c.waking[0]
-		c.waking = c.waking[1:]
+	for len(c.turns) > 0 && len(keys) < c.options.WakeBatch {
+		owner := c.turns[0]
+		key := c.waking[owner][0]
+		c.turns, c.waking[owner] = c.turns[1:], c.waking[owner][1:]
+		if len(c.waking[owner]) > 0 {
+			c.turns = append(c.turns, owner)
+		} else {
+			delete(c.waking, owner)
+		}
 		if w := c.watches[key]; w != nil && w.waking { // else it watches no more, or was woken as one that came again
 			w.waking = false
 			keys = append(keys, key)

@@ -16,6 +16,7 @@ const rows = 2
 // Invariant: it is in the queue, or being asked about, and never both.
 type topic[K comparable] struct {
 	keys   map[K]uint64 // with the order of their coming
+	owner  string       // who began it, and has its place
 	due    time.Time    // of the next question
 	memory memory
 	told   State

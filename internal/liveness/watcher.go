@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/share"
 )
 
 // Kind is what can be said of the workers of a topic; the package's documentation says
@@ -63,8 +65,8 @@ type Options struct {
 	Width int
 	// WakeBatch is how many runs are woken per tick of 100 ms. Default 50.
 	WakeBatch int
-	// MaxTopics bounds the topics that are watched. Default 1,000. The log names one that finds no
-	// place, once a minute at most.
+	// MaxTopics bounds the topics that are watched, or those of one owner. Default 1,000. The log
+	// names one that finds no place, once a minute at most.
 	MaxTopics int
 
 	Clock clock.WithTicker // default: the real one
@@ -102,12 +104,15 @@ type Watcher[K comparable] struct {
 	options Options
 	ask     func(context.Context, string) (Workers, error)
 	wake    func(K)
+	owner   func(K) string
 
 	mu      sync.Mutex
+	places  *share.Room // of topics
 	topics  map[string]*topic[K]
 	queue   []string // topics by the time when they are due; those that are just being asked about are not in it
 	watches map[K]*watch
-	waking  []K // keys to wake, in order
+	waking  map[string][]K // keys to wake, in order, by owner
+	turns   []string       // owners that have keys to wake: whose turn is next
 	next    uint64
 	full    time.Time // when the log said last that a topic found no place
 }
@@ -121,10 +126,19 @@ type watch struct {
 // New makes a Watcher. ask says what is known of a topic's workers; it must end with its ctx. wake
 // has a run look at its topics again; it must not block. Both are called by Run only.
 func New[K comparable](ask func(ctx context.Context, topic string) (Workers, error), wake func(K), options Options) *Watcher[K] {
+	options = options.withDefaults()
 	return &Watcher[K]{
-		options: options.withDefaults(), ask: ask, wake: wake,
-		topics: map[string]*topic[K]{}, watches: map[K]*watch{},
+		options: options, ask: ask, wake: wake, owner: func(K) string { return "" }, places: share.NewRoom(int64(options.MaxTopics)),
+		topics: map[string]*topic[K]{}, watches: map[K]*watch{}, waking: map[string][]K{},
 	}
+}
+
+// Among has topics and wakes divided among owners of keys, say namespaces. Each may begin as many
+// topics as one alone could without it, so that there are places for twice as many. It is called
+// before all else.
+func (c *Watcher[K]) Among(owner func(K) string) *Watcher[K] {
+	c.owner, c.places = owner, share.NewRoom(2*int64(c.options.MaxTopics))
+	return c
 }
 
 // Watch says in which topics jobs of a run wait now; it replaces what was said before, and keeps
@@ -168,11 +182,12 @@ func (c *Watcher[K]) State(name string) State {
 func (c *Watcher[K]) join(name string, key K) {
 	t := c.topics[name]
 	if t == nil {
-		if len(c.topics) >= c.options.MaxTopics {
+		owner := c.owner(key)
+		if !c.places.Take(owner, name, 1) {
 			c.noPlace(name)
 			return
 		}
-		t = &topic[K]{keys: map[K]uint64{}}
+		t = &topic[K]{keys: map[K]uint64{}, owner: owner}
 		c.topics[name] = t
 		c.enqueue(name, c.options.Clock.Now())
 	}
@@ -186,7 +201,8 @@ func (c *Watcher[K]) join(name string, key K) {
 func (c *Watcher[K]) noPlace(name string) {
 	if now := c.options.Clock.Now(); c.full.IsZero() || now.Sub(c.full) >= fullPause {
 		c.full = now
-		c.options.Log.Info("A topic is not watched, as there are too many: runs do not say that its workers are away", "topic", name, "most", c.options.MaxTopics)
+		c.options.Log.Info("A topic is not watched, as there are too many, or its namespace has its share: runs do not say that its workers are away",
+			"topic", name, "most", c.options.MaxTopics)
 	}
 }
 

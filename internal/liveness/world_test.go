@@ -5,6 +5,7 @@ package liveness
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -71,6 +72,15 @@ func inWorld(t *testing.T, o Options, test func(*world)) {
 		synctest.Wait()
 		test(w)
 	})
+}
+
+// ownerOf is "a" of the key a/b. Other keys are nobody's.
+func ownerOf(key string) string {
+	owner, _, of := strings.Cut(key, "/")
+	if !of {
+		return ""
+	}
+	return owner
 }
 
 func (w *world) ask(ctx context.Context, topic string) (Workers, error) {
@@ -152,7 +162,11 @@ func (w *world) questionsOf(topic string) []event {
 func (w *world) inQueue() int {
 	w.watcher.mu.Lock()
 	defer w.watcher.mu.Unlock()
-	return len(w.watcher.waking)
+	n := 0
+	for _, keys := range w.watcher.waking {
+		n += len(keys)
+	}
+	return n
 }
 
 func take(w *world, from *[]event) []event {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Drop removes objects; that one is not there is success. Errors: *bus.RetryError.
@@ -77,8 +79,51 @@ func (s *Store) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Strays lists, as subjects, entries whose name is no run's, and that are at least so old by the
+// server's clock: nobody reads them, and no run that ends takes them along. It looks at most at so
+// many, which are others each time: each costs a question. Errors: *bus.RetryError.
+func (s *Store) Strays(ctx context.Context, old time.Duration, most int) ([]string, error) {
+	subjects, at, err := s.subjects(ctx, s.conn.Names.PayloadEntry(""))
+	if err != nil {
+		return nil, s.conn.Retryable("list stray outputs", err)
+	}
+	subjects = slices.DeleteFunc(subjects, s.ofRun)
+	rand.Shuffle(len(subjects), func(i, j int) { subjects[i], subjects[j] = subjects[j], subjects[i] })
+	var strays []string
+	for _, subject := range subjects[:min(len(subjects), most)] {
+		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: subject})
+		if err != nil {
+			return nil, s.conn.Retryable("look at a stray output", err)
+		}
+		if m != nil && at.Sub(m.Time) >= old {
+			strays = append(strays, subject)
+		}
+	}
+	return strays, nil
+}
+
+// ofRun says whether the subject of an entry is that of a run's output, whether there is such a run
+// or not.
+func (s *Store) ofRun(subject string) bool {
+	name, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(subject, s.conn.Names.PayloadEntry("")))
+	if err != nil || s.conn.Names.PayloadEntry(string(name)) != subject { // else nobody finds it by its name
+		return false
+	}
+	_, ok := protocol.PayloadRun(string(name))
+	return ok
+}
+
+// DropStrays removes what Strays listed, and leaves alone what is a run's. An entry may name the
+// parts of any object, so these stay: those that belong to no other are loose then. Errors:
+// *bus.RetryError.
+func (s *Store) DropStrays(ctx context.Context, strays []string) error {
+	strays = slices.DeleteFunc(slices.Clone(strays), s.ofRun)
+	return s.dropSubjects(ctx, "drop stray outputs", s.conn.Names.PayloadEntry(""), strays)
+}
+
 // subjects lists the subjects with a prefix that have messages, and says when that was by
-// the server's clock.
+// the server's clock. One that has a wildcard is left out: NATS takes messages under such names,
+// and to purge one would purge all that match it.
 func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
 	if err := s.conn.Usable(ctx); err != nil {
 		return nil, at, err
@@ -98,7 +143,9 @@ func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string,
 	}
 	subjects = make([]string, 0, len(info.State.Subjects))
 	for subject := range info.State.Subjects {
-		subjects = append(subjects, subject)
+		if literal(subject) {
+			subjects = append(subjects, subject)
+		}
 	}
 	return subjects, info.TimeStamp, nil
 }
@@ -171,19 +218,34 @@ func (s *Store) ownedParts(ctx context.Context) (map[string]bool, error) {
 
 // DropParts removes what LooseParts listed. Errors: *bus.RetryError.
 func (s *Store) DropParts(ctx context.Context, parts []string) error {
-	if len(parts) == 0 {
+	return s.dropSubjects(ctx, "drop parts of outputs", s.conn.Names.PayloadChunks(""), parts)
+}
+
+// dropSubjects purges those of some subjects that have a prefix, and no wildcard.
+func (s *Store) dropSubjects(ctx context.Context, what, prefix string, subjects []string) error {
+	if len(subjects) == 0 {
 		return nil
 	}
 	if err := s.conn.Usable(ctx); err != nil {
-		return s.conn.Retryable("drop parts of outputs", err)
+		return s.conn.Retryable(what, err)
 	}
-	for _, p := range parts {
-		if !strings.HasPrefix(p, s.conn.Names.PayloadChunks("")) {
-			continue // only what LooseParts lists
+	for _, subject := range subjects {
+		if !strings.HasPrefix(subject, prefix) || !literal(subject) {
+			continue
 		}
-		if err := s.purge(ctx, p); err != nil {
-			return s.conn.Retryable("drop parts of outputs", err)
+		if err := s.purge(ctx, subject); err != nil {
+			return s.conn.Retryable(what, err)
 		}
 	}
 	return nil
+}
+
+// literal says whether a subject stands for itself only.
+func literal(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "*" || token == ">" {
+			return false
+		}
+	}
+	return true
 }

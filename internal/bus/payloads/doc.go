@@ -5,6 +5,7 @@
 //
 //	Put ──> parts, each confirmed ──> entry       Get ──> entry ──> parts
 //	Drop <── names of List                        DropParts <── parts of LooseParts
+//	DropStrays <── entries of Strays
 //
 // # Guarantees
 //
@@ -14,4 +15,7 @@
 //   - Only the leader of the stream answers: a replica that lags would say that an object is gone.
 //   - Nothing expires. Drop leaves nothing behind.
 //   - LooseParts has no part of an upload that got another part within the given time.
+//   - Strays has no entry under the name of a run's output, whether there is such a run or not.
+//   - What is dropped is what was listed: a subject with a wildcard, which NATS stores as any
+//     other, is neither listed nor purged.
 package payloads

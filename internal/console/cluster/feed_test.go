@@ -79,11 +79,11 @@ func TestAFeedIsBoundedAndKeptUpToDate(t *testing.T) {
 				each(change{Row: facts.Row{UID: fmt.Sprint("new-", i), Created: time.Unix(int64(1e9+i), 0)}})
 			}
 		}}
-		if _, err := feeds.rows(t.Context(), s, "jane", ""); err != nil {
+		if _, err := feeds.rows(t.Context(), s, key{user: "jane"}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		rows, err := feeds.rows(t.Context(), s, "jane", "")
+		rows, err := feeds.rows(t.Context(), s, key{user: "jane"})
 		if err != nil || len(rows.All) != maxRows || !rows.More || rows.All[0].UID != "new-1" {
 			t.Errorf("%d rows, more %t, the newest %q: %v", len(rows.All), rows.More, rows.All[0].UID, err)
 		}
@@ -101,7 +101,7 @@ func TestFeedsEndWhenNobodyLooks(t *testing.T) {
 		defer feeds.Close()
 		jane, joe := &script{rows: rowsOf(1)}, &script{rows: rowsOf(2)}
 		for user, s := range map[string]*script{"jane": jane, "joe": joe} {
-			if rows, err := feeds.rows(t.Context(), s, user, ""); err != nil || len(rows.All) != len(s.rows) {
+			if rows, err := feeds.rows(t.Context(), s, key{user: user}); err != nil || len(rows.All) != len(s.rows) {
 				t.Errorf("%s: %d rows, %v", user, len(rows.All), err)
 			}
 		}
@@ -120,14 +120,14 @@ func TestFeedsHaveABoundInAll(t *testing.T) {
 		feeds := NewFeeds(t.Context(), clock.RealClock{})
 		defer feeds.Close()
 		for i := range 2 * maxFeeds {
-			if _, err := feeds.rows(t.Context(), &script{rows: rowsOf(1)}, fmt.Sprint("user-", i), ""); err != nil {
+			if _, err := feeds.rows(t.Context(), &script{rows: rowsOf(1)}, key{user: fmt.Sprint("user-", i)}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)
 		}
 		feeds.mu.Lock()
 		defer feeds.mu.Unlock()
-		if len(feeds.feeds) > maxFeeds || feeds.feeds[key{fmt.Sprint("user-", 2*maxFeeds-1), ""}] == nil {
+		if len(feeds.feeds) > maxFeeds || feeds.feeds[key{user: fmt.Sprint("user-", 2*maxFeeds-1)}] == nil {
 			t.Errorf("%d feeds", len(feeds.feeds))
 		}
 	})
@@ -170,7 +170,7 @@ func TestRowsHaveABoundInAll(t *testing.T) {
 		var full atomic.Int64
 		for i := range maxFeeds {
 			wg.Go(func() {
-				rows, err := feeds.rows(t.Context(), s, fmt.Sprint("user-", i), "")
+				rows, err := feeds.rows(t.Context(), s, key{user: fmt.Sprint("user-", i)})
 				if err != nil || len(rows.All) < maxRows-5 {
 					full.Add(1)
 				}
@@ -198,6 +198,58 @@ func TestRowsHaveABoundInAll(t *testing.T) {
 	})
 }
 
+// A user has many streams open, each with a list of as many runs as there may be, and comes with
+// other rights each time.
+//
+// mutations: makeRoom that asks for no share, or for that of an identity, a share that counts lists
+// only, or rows only, or what nobody watches; one that ends a list of another user first.
+func TestOneUserLeavesRoomToOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rows, most int }{"large lists": {maxRows, maxAllRows/maxRows/2 + 1}, "small lists": {1, maxFeeds / 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				feeds := NewFeeds(t.Context(), clock.RealClock{})
+				defer feeds.Close()
+				look := func(at key, watched bool) error {
+					if _, err := feeds.rows(t.Context(), &script{rows: rowsOf(c.rows)}, at); err != nil {
+						return err
+					}
+					if watched {
+						feeds.feeds[at].subscribe(time.Now())
+					}
+					time.Sleep(time.Millisecond)
+					return nil
+				}
+				idle := key{user: "idle"}
+				if err := look(idle, false); err != nil {
+					t.Fatal(err)
+				}
+				had := 0
+				for i := range 2 * maxFeeds {
+					err := look(key{user: "jane", identity: fmt.Sprint(i), namespace: fmt.Sprint(i)}, true)
+					if had++; err != nil {
+						had--
+						if !errors.Is(err, ErrFull) {
+							t.Fatal(err)
+						}
+					}
+				}
+				if had != c.most {
+					t.Errorf("jane has %d lists, want %d", had, c.most)
+				}
+				if feeds.feeds[idle] == nil {
+					t.Error("a list of another user has ended")
+				}
+				for _, user := range []string{"joe", "ann"} {
+					if err := look(key{user: user}, true); err != nil {
+						t.Errorf("%s: %v", user, err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // mutation: run that ends without an error makes this fail.
 func TestAListThatIsEndedBeforeItIsThereIsNotEmpty(t *testing.T) {
 	t.Parallel()
@@ -206,7 +258,7 @@ func TestAListThatIsEndedBeforeItIsThereIsNotEmpty(t *testing.T) {
 		s := &slow{begun: make(chan struct{}, 1), give: make(chan struct{})}
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, err = feeds.rows(t.Context(), s, "jane", "") })
+		wg.Go(func() { _, err = feeds.rows(t.Context(), s, key{user: "jane"}) })
 		synctest.Wait()
 		feeds.Close()
 		wg.Wait()
@@ -224,14 +276,14 @@ func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 		defer feeds.Close()
 		down := errors.New("down")
 		s := &script{err: down}
-		if _, err := feeds.rows(t.Context(), s, "jane", ""); !errors.Is(err, down) {
+		if _, err := feeds.rows(t.Context(), s, key{user: "jane"}); !errors.Is(err, down) {
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
 		s.answer(rowsOf(3))
 		time.Sleep(retryMost)
 		synctest.Wait()
-		if rows, err := feeds.rows(t.Context(), s, "jane", ""); err != nil || len(rows.All) != 3 || rows.Stale != nil {
+		if rows, err := feeds.rows(t.Context(), s, key{user: "jane"}); err != nil || len(rows.All) != 3 || rows.Stale != nil {
 			t.Errorf("%d rows, %v, %v", len(rows.All), rows.Stale, err)
 		}
 	})

@@ -37,8 +37,8 @@ type Feeds struct {
 	cancel context.CancelFunc
 }
 
-// key is whose list it is, and of what.
-type key struct{ user, namespace string }
+// key is whose list it is, and of what. A user has one for each set of rights that they come with.
+type key struct{ user, identity, namespace string }
 
 // NewFeeds makes feeds that live until Close, or until ctx ends.
 func NewFeeds(ctx context.Context, c clock.WithTicker) *Feeds {
@@ -63,11 +63,11 @@ func (f *Feeds) Rows(ctx context.Context, v *View, namespace string) (facts.Rows
 	if err := v.MayList(ctx, namespace); err != nil {
 		return facts.Rows{}, err
 	}
-	return f.rows(ctx, v, v.Identity, namespace)
+	return f.rows(ctx, v, key{v.User, v.Identity, namespace})
 }
 
-func (f *Feeds) rows(ctx context.Context, from source, user, namespace string) (facts.Rows, error) {
-	one, err := f.feed(ctx, from, user, namespace)
+func (f *Feeds) rows(ctx context.Context, from source, at key) (facts.Rows, error) {
+	one, err := f.feed(ctx, from, at)
 	if err != nil {
 		return facts.Rows{}, err
 	}
@@ -82,7 +82,7 @@ func (f *Feeds) Subscribe(ctx context.Context, v *View, namespace string) (<-cha
 	if err := v.MayList(ctx, namespace); err != nil {
 		return nil, nil, err
 	}
-	one, err := f.feed(ctx, v, v.Identity, namespace)
+	one, err := f.feed(ctx, v, key{v.User, v.Identity, namespace})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,9 +92,9 @@ func (f *Feeds) Subscribe(ctx context.Context, v *View, namespace string) (<-cha
 
 // feed is the one of a key, begun if there is none. How many rows a list has is not known before it
 // is there: where there may be no room for one more, it begins when another has loaded.
-func (f *Feeds) feed(ctx context.Context, from source, user, namespace string) (*feed, error) {
+func (f *Feeds) feed(ctx context.Context, from source, at key) (*feed, error) {
 	for {
-		one, loading, err := f.begin(from, user, namespace) //nolint:contextcheck // a feed outlives the request that began it
+		one, loading, err := f.begin(from, at) //nolint:contextcheck // a feed outlives the request that began it
 		if loading == nil {
 			return one, err
 		}
@@ -105,22 +105,21 @@ func (f *Feeds) feed(ctx context.Context, from source, user, namespace string) (
 }
 
 // begin is the feed of a key, begun if there is none; or one that has to load first.
-func (f *Feeds) begin(from source, user, namespace string) (one, loading *feed, err error) {
+func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := key{user, namespace}
 	if one := f.feeds[at]; one != nil {
 		return one, nil, nil
 	}
 	if f.closed {
 		return nil, nil, ErrFull
 	}
-	if ok, loading := f.makeRoom(); !ok {
+	if ok, loading := f.makeRoom(at.user); !ok {
 		return nil, loading, ErrFull
 	}
 	ctx, stop := context.WithCancel(f.ctx)
 	one = &feed{
-		from: from, namespace: namespace, limit: maxRows, room: f.room, stop: stop, done: make(chan struct{}), first: make(chan struct{}),
+		from: from, namespace: at.namespace, limit: maxRows, room: f.room, stop: stop, done: make(chan struct{}), first: make(chan struct{}),
 		rows: map[string]facts.Row{}, used: f.clock.Now(), subscribers: map[chan struct{}]bool{},
 	}
 	f.feeds[at] = one
@@ -128,32 +127,61 @@ func (f *Feeds) begin(from source, user, namespace string) (one, loading *feed, 
 	return one, nil, nil
 }
 
-// makeRoom ends the list that was looked at least recently, if one more needs it. It says whether
-// there is room then, and if not, which list may make some by having fewer rows than it may. The
-// caller has the mutex.
-func (f *Feeds) makeRoom() (ok bool, loading *feed) {
+// makeRoom ends the list that was looked at least recently, if one more of a user needs it: of
+// their own lists, if they have their share. It says whether there is room then, and if not, which
+// list may make some by having fewer rows than it may. The caller has the mutex.
+func (f *Feeds) makeRoom(user string) (ok bool, loading *feed) {
 	for {
-		total := 0
-		var oldest key
-		var since time.Time
-		for at, one := range f.feeds {
-			s := one.state()
-			total += s.rows
-			switch {
-			case s.loading:
-				loading = one
-			case !s.watched && (since.IsZero() || s.used.Before(since)):
-				oldest, since = at, s.used
-			}
-		}
-		if len(f.feeds) < maxFeeds && total+maxRows <= maxAllRows {
+		all, mine := f.use(func(key) bool { return true }), f.use(func(at key) bool { return at.user == user })
+		short := all
+		switch {
+		case !mine.isShare(all):
+			short = mine
+		case all.lists < maxFeeds && all.rows+maxRows <= maxAllRows:
 			return true, nil
 		}
-		if since.IsZero() {
-			return false, loading
+		if short.since.IsZero() {
+			return false, short.loading
 		}
-		f.end(oldest)
+		f.end(short.oldest)
 	}
+}
+
+// use is what some lists take of the room.
+type use struct {
+	lists, rows         int
+	keptLists, keptRows int       // of them those that are watched, or load: no other makes them end
+	oldest              key       // of those that may end
+	since               time.Time // when somebody looked at that; zero: there is none
+	loading             *feed     // one that loads
+}
+
+// use counts the lists that are meant. The caller has the mutex.
+func (f *Feeds) use(meant func(key) bool) (u use) {
+	for at, one := range f.feeds {
+		if !meant(at) {
+			continue
+		}
+		s := one.state()
+		u.lists, u.rows = u.lists+1, u.rows+s.rows
+		if s.loading {
+			u.loading = one
+		}
+		switch {
+		case s.loading || s.watched:
+			u.keptLists, u.keptRows = u.keptLists+1, u.keptRows+s.rows
+		case u.since.IsZero() || s.used.Before(u.since):
+			u.oldest, u.since = at, s.used
+		}
+	}
+	return u
+}
+
+// isShare says whether a user may have one list more. They may have as much as is free, besides
+// what others watch: so one user alone has half of it, and a newcomer finds room.
+func (u *use) isShare(all use) bool {
+	lists, rows := all.keptLists-u.keptLists+u.lists, all.keptRows-u.keptRows+u.rows
+	return u.lists == 0 || u.lists < maxFeeds-lists && u.rows+maxRows <= maxAllRows-rows
 }
 
 // end stops one feed. The caller has the mutex.

@@ -30,7 +30,7 @@ type follower func(ctx context.Context, v visit) (<-chan struct{}, error)
 // live tells a page of changes, as server-sent events.
 func (s *Server) live(follow follower) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		view, err := s.access.Admit(r)
+		view, err := s.admit(r)
 		if err != nil {
 			status, _ := failureOf(err)
 			http.Error(w, http.StatusText(status), status)
@@ -55,6 +55,14 @@ func (s *Server) live(follow follower) http.Handler {
 			s.tell(ctx, w, changes)
 		}
 	})
+}
+
+// admit finds out who asks for a stream, in the time that a page may take: who is not known yet is
+// counted nowhere, and may ask again and again.
+func (s *Server) admit(r *http.Request) (*cluster.View, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.PageTime)
+	defer cancel()
+	return s.access.Admit(r.WithContext(ctx))
 }
 
 // tell writes an event for changes, once a second at most, and a comment when nothing happens, so

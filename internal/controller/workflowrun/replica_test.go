@@ -182,7 +182,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	r.Known = r.router.Orphans().Known
 	r.Stream = &results.Stream{Answers: hookedReader{r}, Clock: r.Clock, Asked: r.Metrics.AnswersAsked}
 	r.Dispatch = &dispatch.Dispatcher{Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency}
-	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
+	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Strays: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
 	r.Templates = templates.New(r.Live, &revisions.Store{Live: r.Live, Client: r.Client, Owner: FieldOwner}, r.Clock, templates.MaxBytes)
 	r.Children = &children.Children{Client: r.Client, Live: r.Live, Clock: r.Clock, Owner: FieldOwner}
 }

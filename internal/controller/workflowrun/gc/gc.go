@@ -37,6 +37,14 @@ const roundRetry = 30 * time.Second
 // So it is as long as a job may take by default.
 const uploadSilence = time.Hour
 
+// strayAge is how old an output under a name of no run has to be. By such a name no run reads it,
+// so its age is for other programs only: it is more than any stream keeps a message that could tell
+// of it, of which results have the longest, 30 days.
+const strayAge = 31 * 24 * time.Hour
+
+// maxStrays is how many of them a round looks at.
+const maxStrays = 100
+
 // withdrawParallel bounds the jobs that are withdrawn at the same time.
 const withdrawParallel = 16
 
@@ -65,11 +73,18 @@ type Uploads interface {
 	DropParts(ctx context.Context, parts []string) error
 }
 
+// Strays are outputs under names of no run; *payloads.Store has them.
+type Strays interface {
+	Strays(ctx context.Context, old time.Duration, most int) ([]string, error)
+	DropStrays(ctx context.Context, strays []string) error
+}
+
 // Collector removes what runs left behind.
 type Collector struct {
 	Jobs    Jobs
 	Outputs Outputs
 	Uploads Uploads
+	Strays  Strays
 	Cache   client.Reader
 	Live    client.Reader // reads from the API server
 	Clock   clock.Clock
@@ -98,7 +113,7 @@ func (c *Collector) Start(ctx context.Context) error {
 
 // Round looks for what is left behind, and removes it.
 func (c *Collector) Round(ctx context.Context) error {
-	return errors.Join(c.withdrawJobs(ctx), c.dropOutputs(ctx), c.dropParts(ctx))
+	return errors.Join(c.withdrawJobs(ctx), c.dropOutputs(ctx), c.dropStrays(ctx), c.dropParts(ctx))
 }
 
 func (c *Collector) withdrawJobs(ctx context.Context) error {
@@ -182,6 +197,22 @@ func (c *Collector) dropOutputs(ctx context.Context) error {
 		}
 	}
 	return c.Outputs.Drop(ctx, orphans)
+}
+
+// dropStrays drops old outputs under names of no run, some in each round. Their parts are loose
+// after it.
+func (c *Collector) dropStrays(ctx context.Context) error {
+	strays, err := c.Strays.Strays(ctx, strayAge, maxStrays)
+	if err != nil {
+		return fmt.Errorf("list stray outputs: %w", err)
+	}
+	if err := c.Strays.DropStrays(ctx, strays); err != nil {
+		return err
+	}
+	if len(strays) > 0 {
+		log.FromContext(ctx).Info("Outputs under names of no run were dropped", "outputs", len(strays), "olderThan", strayAge)
+	}
+	return nil
 }
 
 // dropParts drops parts that belong to no object and are not about to: no worker uploads

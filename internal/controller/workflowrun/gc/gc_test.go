@@ -22,7 +22,7 @@ type broken struct{ rounds chan struct{} }
 
 func (b broken) List(context.Context) ([]jobs.QueuedJob, error) {
 	b.rounds <- struct{}{}
-	return nil, errors.New("the test wants it")
+	return nil, errTest
 }
 func (broken) Withdraw(context.Context, string, protocol.JobID) error { return nil }
 func (broken) Cancel(context.Context, string, []protocol.JobID) error { return nil }
@@ -34,11 +34,14 @@ func (empty) List(context.Context) ([]string, error)                      { retu
 func (empty) Drop(context.Context, []string) error                        { return nil }
 func (empty) LooseParts(context.Context, time.Duration) ([]string, error) { return nil, nil }
 func (empty) DropParts(context.Context, []string) error                   { return nil }
+func (empty) DropStrays(context.Context, []string) error                  { return nil }
+
+func (empty) Strays(context.Context, time.Duration, int) ([]string, error) { return nil, nil }
 
 // mutation: Start without its first wait, or that ends with an error of a round.
 func TestCollector_MakesARoundAfterAWhileAndThenAtItsPaceAndOutlivesErrors(t *testing.T) {
 	b, clk := broken{make(chan struct{}, 10)}, clocktesting.NewFakeClock(time.Unix(1000, 0))
-	c := &Collector{Jobs: b, Outputs: empty{}, Uploads: empty{}, Clock: clk}
+	c := &Collector{Jobs: b, Outputs: empty{}, Uploads: empty{}, Strays: empty{}, Clock: clk}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Start(ctx) }()
@@ -73,8 +76,53 @@ func (c crowded) List(context.Context) ([]jobs.QueuedJob, error) {
 // mutation: withdrawJobs that takes this for an error, after which a round comes soon again.
 func TestCollector_LeavesAQueueThatIsTooLongUntilTheNextRound(t *testing.T) {
 	q := crowded{broken{make(chan struct{}, 10)}}
-	c := &Collector{Jobs: q, Outputs: empty{}, Uploads: empty{}, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
+	c := &Collector{Jobs: q, Outputs: empty{}, Uploads: empty{}, Strays: empty{}, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
 	if err := c.Round(t.Context()); err != nil || len(q.rounds) != 1 {
 		t.Errorf("%v after %d lists", err, len(q.rounds))
+	}
+}
+
+// strays lists old outputs under names of no run, and remembers what was asked and dropped.
+type strays struct {
+	fails        bool
+	old          time.Duration
+	most, looked int
+	dropped      []string
+}
+
+func (s *strays) Strays(_ context.Context, old time.Duration, most int) ([]string, error) {
+	s.old, s.most, s.looked = old, most, s.looked+1
+	if s.fails {
+		return []string{"a"}, errTest
+	}
+	return []string{"a", "b"}, nil
+}
+
+func (s *strays) DropStrays(_ context.Context, names []string) error {
+	s.dropped = append(s.dropped, names...)
+	return nil
+}
+
+var errTest = errors.New("the test wants it")
+
+// idle is a broker without jobs.
+type idle struct{ broken }
+
+func (idle) List(context.Context) ([]jobs.QueuedJob, error) { return nil, nil }
+
+// mutations: a Round without dropStrays, one that drops what came with an error, an age that
+// results outlive, or no bound.
+func TestCollector_DropsSomeOldOutputsUnderNamesOfNoRun(t *testing.T) {
+	s := &strays{}
+	c := &Collector{Jobs: idle{}, Outputs: empty{}, Uploads: empty{}, Strays: s, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
+	if err := c.Round(t.Context()); err != nil || len(s.dropped) != 2 {
+		t.Errorf("%v, dropped %v", err, s.dropped)
+	}
+	if s.old <= 30*24*time.Hour || s.most < 1 || s.most > 1000 {
+		t.Errorf("at most %d that are %s old", s.most, s.old)
+	}
+	s.fails = true
+	if err := c.Round(t.Context()); !errors.Is(err, errTest) || len(s.dropped) != 2 || s.looked != 2 {
+		t.Errorf("%v, dropped %v, looked %d times", err, s.dropped, s.looked)
 	}
 }

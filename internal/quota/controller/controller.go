@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,7 +77,7 @@ type Controller struct {
 	metrics *Metrics
 	trials  trials
 
-	kicked chan struct{} // a resync is wanted before it is due
+	kicks resyncs.Kicks
 
 	mu    sync.Mutex
 	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait
@@ -91,7 +92,7 @@ func New(o Options) *Controller {
 		quota: counts{o.Gate}, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
 		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
-		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
+		kicks:  resyncs.NewKicks(), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
 }
 
@@ -121,9 +122,9 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	if a.Admitted {
 		k.Forget(run.UID)
 	} else if a.Used < a.Limit && a.Reserved > 0 {
-		k.kick() // nobody says when a reservation ends without a run; the resync looks when
+		k.kicks.Kick() // nobody says when a reservation ends without a run; the resync looks when
 	}
-	k.wakeGiven(ctx, at, limitsOf(p, tenant), a.Given)
+	k.wakeGiven(ctx, at, limitsOf(p, tenant), slices.Concat(a.Given, a.Next))
 	return a, nil
 }
 
@@ -181,7 +182,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		err = k.putBack(ctx, holding{at, uid}, name)
 	}
 	if err = errors.Join(err, k.wakeNext(ctx, at, limits, next)); err != nil {
-		k.kick()
+		k.kicks.After(err)
 		return fmt.Errorf("leave the gate: %w", err)
 	}
 	return nil
@@ -199,15 +200,7 @@ func (k *Controller) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tena
 
 // PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a
 // resync wakes whoever can be admitted now, or is governed by another policy. It does not block.
-func (k *Controller) PolicyChanged() { k.kick() }
-
-// kick has the next resync begin, a second after the last one at the earliest.
-func (k *Controller) kick() {
-	select {
-	case k.kicked <- struct{}{}:
-	default:
-	}
-}
+func (k *Controller) PolicyChanged() { k.kicks.Tell() }
 
 // putBack gives the slot back to a run that was taken for one that does not need it, if it turns
 // out to be admitted: whoever saw it waiting may have been paused for long since.

@@ -221,7 +221,7 @@ func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	if err := w.boss.Release(w.ctx(), a.UID, tenant, "batch"); !errors.Is(err, broken) {
 		t.Fatalf("leave: %v; want the cause", err)
 	}
-	if len(w.boss.kicked) != 1 {
+	if len(w.boss.kicks.Asked()) != 1 {
 		t.Error("no round was asked for")
 	}
 	if _, err := w.boss.resync(w.ctx()); !errors.Is(err, broken) {
@@ -268,7 +268,7 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	}
 	a := w.run("a")
 	w.boss.asks(a, false)
-	if len(w.boss.kicked) != 1 {
+	if len(w.boss.kicks.Asked()) != 1 {
 		t.Error("no round was asked for")
 	}
 	due, err := w.boss.resync(w.ctx())

@@ -39,11 +39,11 @@ func (c counts) Reserve(ctx context.Context, at store.Key, l store.Limits, tenan
 }
 
 // Release is as that of the store, for tenants and pools.
-func (c counts) Release(ctx context.Context, at store.Key, l store.Limits, uid string) ([]store.Next, error) {
+func (c counts) Release(ctx context.Context, at store.Key, l store.Limits, uids ...string) ([]store.Next, error) {
 	if !at.Pool() {
-		return c.Store.Release(ctx, at, l, uid)
+		return c.Store.Release(ctx, at, l, uids...)
 	}
-	return c.Pools().Release(ctx, at, l, uid)
+	return c.Pools().Release(ctx, at, l, uids...)
 }
 
 // Next gives what is free in a pool to those who are next. Slots of tenants are given to who asks.

@@ -127,7 +127,8 @@
 // # Failure handling
 //
 // Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild;
-// resyncs are tried every second. API server away: resyncs fail as a whole, and nothing is freed or
+// resyncs are tried after 1, 2, 4 and at most 30 s, and, after a policy changed, a second after the
+// last one. API server away: resyncs fail as a whole, and nothing is freed or
 // opened on doubt; Admit needs no API server. A run that takes no write at all is passed over, and
 // the log names it: what was decided about it cannot be written either. One whose mark fails
 // otherwise keeps a rebuild from its end: no run is admitted on doubt.
@@ -137,6 +138,7 @@
 // One goroutine, Start's, with at most 16 calls at a time under way, and one call to Redis every
 // two seconds. A resync costs a call to Redis per quota that is in use or that a run once had
 // something of, and one list from the cache; a rebuild one live list of all runs in pages of 500,
-// two calls per quota, and a patch per run that waits. In memory: the name of each run that waits,
-// and what a resync reads.
+// two calls per quota, and one more for each 256 runs, and a patch per run that waits. A release
+// looks at about 256 runs, where those that are next turn out to be gone, and leaves the others to
+// a resync. In memory: the name of each run that waits, and what a resync reads.
 package controller

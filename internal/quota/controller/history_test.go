@@ -145,7 +145,7 @@ func (s *story) lead(ctx context.Context, k *instance) {
 		_, _ = k.resync(ctx)
 		select {
 		case <-ctx.Done():
-		case <-k.kicked:
+		case <-k.kicks.Asked():
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -60,7 +60,7 @@ func TestAfterALossNobodyIsLetInUntilTheRunsAreCounted(t *testing.T) {
 	other := w.instance()
 	for _, k := range []*instance{w.boss, other} {
 		k.isClosed(b)
-		if len(k.kicked) != 1 {
+		if len(k.kicks.Asked()) != 1 {
 			t.Error("no round was asked for")
 		}
 	}

@@ -39,7 +39,7 @@ func (k *Controller) opened(ctx context.Context, at store.Key, call func() error
 	err := k.openedIfNew(ctx, at, call)
 	if isClosed(err) {
 		k.quota.wish(ctx) // the leader may be another process
-		k.kick()
+		k.kicks.Kick()
 	}
 	return err
 }

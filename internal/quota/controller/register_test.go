@@ -66,7 +66,7 @@ func TestManyOpenAQuotaThatWasNeverUsed(t *testing.T) {
 	if admitted.Load() != 2 {
 		t.Errorf("%d admitted, want 2", admitted.Load())
 	}
-	if w.boss.calls.of("patch") != 0 || len(w.boss.kicked) != 0 {
+	if w.boss.calls.of("patch") != 0 || len(w.boss.kicks.Asked()) != 0 {
 		t.Error("a gate that was never used was taken for a lost one")
 	}
 }

@@ -35,12 +35,13 @@ func (k *Controller) Start(ctx context.Context) error {
 	defer k.quota.Show(nil)
 	var failed resyncs.Failures
 	for ctx.Err() == nil {
-		kicked := k.kicked
+		k.kicks.Begin()
+		kicked := k.kicks.Asked()
 		pause, err := k.resync(ctx)
 		if err == nil {
 			failed = resyncs.Failures{}
 		} else if ctx.Err() == nil {
-			pause, kicked = failed.Next(store.Unusable(err)), nil // whoever asks for a resync gets that one
+			pause, kicked = failed.Next(store.Unusable(err)), k.kicks.News() // whoever asks for a resync otherwise gets that one
 			if failed.Logs() {
 				k.log.Info("Gates of tenants were not looked after, trying on", "delay", pause, "cause", err.Error())
 			}

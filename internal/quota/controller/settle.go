@@ -164,10 +164,10 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 	var failed error
 	if len(drop) > 0 {
 		next, err := k.quota.Drop(ctx, at, limits, drop)
+		failed = k.wakeNext(ctx, at, limits, next) // after an error, too: some were dropped
 		if err != nil {
-			return fmt.Errorf("free what runs left at the gate: %w", err)
+			return errors.Join(fmt.Errorf("free what runs left at the gate: %w", err), failed)
 		}
-		failed = k.wakeNext(ctx, at, limits, next)
 	}
 	failed = errors.Join(failed, k.giveAll(ctx, at, limits))
 	for _, run := range f.misplaced {

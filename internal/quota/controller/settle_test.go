@@ -327,9 +327,9 @@ func TestStart(t *testing.T) {
 	w.boss.wakes("b")
 
 	w.server.Stop()
-	running.resyncs(func() { w.changesLater(w.boss.kick) })
+	running.resyncs(func() { w.changesLater(w.boss.kicks.Kick) })
 	running.rests(func() {
-		w.boss.kick() // does not hasten what fails
+		w.boss.kicks.Kick() // does not hasten what fails
 		w.clock.Step(resyncs.Retry - time.Millisecond)
 	})
 	running.resyncs(func() { w.clock.Step(time.Millisecond) })

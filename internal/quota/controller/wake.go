@@ -12,37 +12,52 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
+// mostLooks is how many runs one call looks at, about, when those that are next are over or gone. A
+// tenant may have deleted thousands that wait.
+const mostLooks = 256
+
 // wakeNext wakes runs that can be admitted now. Those that are over or gone leave their places, and
-// whoever comes next for that is woken instead.
+// whoever comes next for that is woken instead. Where very many are gone a resync does the rest: it
+// finds them with one list.
 func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits, next []store.Next) error {
 	seen := map[string]bool{}
 	var failed error
-	for len(next) > 0 {
-		run := next[0]
-		next = next[1:]
-		if seen[run.UID] {
-			continue
+	for len(seen) < mostLooks {
+		var gone []string
+		for _, run := range next {
+			if seen[run.UID] {
+				continue
+			}
+			seen[run.UID] = true
+			waits, err := k.wakeRun(ctx, run)
+			if err == nil && !waits {
+				gone = append(gone, run.UID)
+			}
+			failed = errors.Join(failed, err)
 		}
-		seen[run.UID] = true
-		waits, err := k.wakeRun(ctx, run)
-		if err == nil && !waits {
-			var more []store.Next
-			more, err = k.quota.Release(ctx, at, l, run.UID)
-			next = append(next, more...)
+		if len(gone) == 0 {
+			return failed
 		}
+		var err error
+		next, err = k.quota.Release(ctx, at, l, gone...)
 		failed = errors.Join(failed, err)
+	}
+	if len(next) > 0 {
+		k.quota.wish(ctx) // the leader may be another process
+		k.kicks.Tell()
 	}
 	return failed
 }
 
-// wakeGiven wakes runs that the call of another gave slots of a pool. What fails, the resync does.
+// wakeGiven wakes runs that the call of another gave slots of a pool, or that it named as next.
+// What fails, the resync does.
 func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits, given []store.Next) {
 	if len(given) == 0 {
 		return
 	}
 	if err := k.wakeNext(ctx, at, l, given); err != nil {
-		k.log.Info("Not all runs were woken that have slots, the resync does that", "policy", at.Policy, "cause", err.Error())
-		k.kick()
+		k.log.Info("Not all runs were woken whose turn has come, the resync does that", "policy", at.Policy, "cause", err.Error())
+		k.kicks.After(err)
 	}
 }
 

@@ -107,7 +107,11 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 				}
 				return c.limit, true
 			}
-			if got := deadlocked(s, limit, v.needs); got != c.want {
+			got := ""
+			if w := deadlocked(s, limit, v.needs); w != nil {
+				got = w.Ticket.ID
+			}
+			if got != c.want {
 				t.Errorf("refuses %q, want %q", got, c.want)
 			}
 		})

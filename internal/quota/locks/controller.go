@@ -63,7 +63,7 @@ type Controller struct {
 	log     logr.Logger
 	metrics *Metrics
 
-	kicked chan struct{}
+	kicks resyncs.Kicks
 
 	mu      sync.Mutex
 	changed map[string]bool // semaphores that changed since the last resync; nil: resyncs are made elsewhere
@@ -88,7 +88,7 @@ func New(o Options) *Controller {
 	return &Controller{
 		store: o.Store, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
-		kicked: make(chan struct{}, 1), idle: map[string]time.Time{},
+		kicks:  resyncs.NewKicks(), idle: map[string]time.Time{},
 	}
 }
 
@@ -150,7 +150,7 @@ func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer
 	}
 	if err != nil {
 		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
-		c.kick()
+		c.kicks.After(err)
 	}
 }
 
@@ -262,7 +262,7 @@ func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 		return nil
 	}
 	if err = errors.Join(err, woken); err != nil {
-		c.kick()
+		c.kicks.After(err)
 		return fmt.Errorf("drop locks: %w", err)
 	}
 	return nil
@@ -315,12 +315,19 @@ func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid t
 // a resync wakes all that wait for it. It does not block. Where Start does not run nothing is
 // noted: the first resync of each Start takes all semaphores for changed.
 func (c *Controller) SemaphoreChanged(name string) {
+	c.note(name)
+	c.kicks.Tell()
+}
+
+// note notes semaphores that changed.
+func (c *Controller) note(names ...string) {
 	c.mu.Lock()
-	if c.changed != nil {
-		c.changed[name] = true
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if c.changed != nil {
+			c.changed[name] = true
+		}
 	}
-	c.mu.Unlock()
-	c.kick()
 }
 
 // everySemaphore stands for all semaphores among those that changed.
@@ -341,12 +348,4 @@ func (c *Controller) takeChanged() map[string]bool {
 		c.changed = map[string]bool{}
 	}
 	return changed
-}
-
-// kick has the next resync begin, a second after the last one at the earliest.
-func (c *Controller) kick() {
-	select {
-	case c.kicked <- struct{}{}:
-	default:
-	}
 }

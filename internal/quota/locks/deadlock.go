@@ -10,7 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// deadlocked is the ticket whose wait has to end for others to go on; "": all can go on. Locks that
+// deadlocked is the wait that has to end for others to go on; nil: all can go on. Locks that
 // are taken together are never part of a deadlock. But what holds its locks may wait for others:
 // see needs.
 //
@@ -20,7 +20,7 @@ import (
 //
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.
-func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) string {
+func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) *store.Waiter {
 	w := waits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), waiting: map[string][]store.Waiter{}}
 	for _, one := range s.Waiters {
 		if one.Refused == "" {
@@ -68,19 +68,22 @@ func (w *waits) blocked(one store.Waiter) bool {
 	})
 }
 
-// youngest is the ticket that waits in vain, and is needed, in the youngest run of those that are
-// left.
-func (w *waits) youngest() string {
-	var last store.Ticket
+// youngest is the one that waits in vain, and is needed, in the youngest run of those
+// that are left.
+func (w *waits) youngest() *store.Waiter {
+	var last store.Waiter
 	for _, h := range w.held {
 		for _, one := range w.waiting[h.Ticket.Tree] {
 			t := one.Ticket
-			if w.needs(h.Ticket, t) && w.blocked(one) && cmp.Or(t.Created.Compare(last.Created), cmp.Compare(t.ID, last.ID)) > 0 {
-				last = t
+			if w.needs(h.Ticket, t) && w.blocked(one) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
+				last = one
 			}
 		}
 	}
-	return last.ID
+	if last.Ticket.ID == "" {
+		return nil
+	}
+	return &last
 }
 
 // needs is needsOf by the runs that there are. A run ends after all that is below it, so after each

@@ -41,7 +41,9 @@
 // What a resync reads is not of one moment: places first, then holds. So whoever gets its locks
 // meanwhile is in it, and who was in neither asks again. (The model reads both apart.) Only a ring
 // of waits needs one moment: it could be put together from two, and a step is refused for good. So
-// where a resync finds a ring it reads again, and looks at what lasted.
+// where a resync finds a ring it reads again, and looks at what lasted, by the limits and runs of
+// after that. It refuses the wait that it judged: a ticket that was granted its locks since, or
+// waits for others, is left alone.
 //
 // # When Redis lost its data
 //
@@ -50,8 +52,8 @@
 // and is not over: a change of an annotation moves its resourceVersion, so nothing that was granted
 // before the loss can be written after (of one that takes no annotation: see
 // internal/quota/resyncs). The answers say what is held, which is entered, and the locks are open.
-// (The model's mutations noMark and noHolds.) The replica that makes resyncs looks every two
-// seconds whether the data is lost, whichever replica has found out.
+// (The model's mutations noMark, noHolds and openEarly.) The replica that makes resyncs looks every
+// two seconds whether the data is lost, whichever replica has found out.
 //
 // Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
 // clock if those are more; and a rebuild goes on above all fences in status. Between two servers
@@ -79,6 +81,9 @@
 // looks at all. All of Redis waits for a script: so what many tickets have is dropped some 16 locks
 // at a time, and a resync reads what there is about 1,000 tickets at a time, and makes one list
 // from the cache. A resync that Redis does not answer is made again after 1, 2, 4 and at most 30 s,
-// since what it asks may be the cause; one that fails otherwise after a second. A rebuild makes one
-// live list, and a patch for each run with locks that is not over. Runs without locks cost nothing.
+// since what it asks may be the cause; one that fails otherwise after a second. What a resync
+// cannot know yet, such as a semaphore that changed, has it tried a second after the last one. A
+// rebuild makes one live list, and a patch for each run with locks that is not over. It enters 256
+// holds at a time, and counts what the closed data holds about 1,000 at a time; the last call opens
+// the data. Runs without locks cost nothing.
 package locks

@@ -37,6 +37,7 @@ const (
 	earlyDrop   fault = "locks are dropped before the end is written"
 	noResync    fault = "there is no resync"
 	resetFences fault = "fences begin anew after a loss"
+	openEarly   fault = "the first portion of a rebuild opens the data"
 )
 
 // server is a run as the API server has it.
@@ -61,7 +62,8 @@ type keeper struct {
 	token string
 	fence int64
 	found []store.Holding
-	next  int // run that a rebuild marks next
+	next  int  // run that a rebuild marks next
+	began bool // it has entered a portion of what it found: none yet
 }
 
 type world struct {
@@ -148,6 +150,7 @@ func (w *world) key() string {
 	flag(w.keeper.token == w.table.Token)
 	flag(w.keeper.snap != nil)
 	flag(w.keeper.whole)
+	flag(w.keeper.began)
 	for r := range w.runs {
 		versions := w.versions(r)
 		b = append(b, '|', versions.of(int64(w.runs[r].version)), fences.of(w.runs[r].fence))
@@ -325,7 +328,8 @@ func events() []event {
 		}},
 		event{"the resync reads places", (*world).readPlaces}, event{"the resync reads holds", (*world).readHolds},
 		event{"the resync settles", (*world).settle},
-		event{"a rebuild begins", (*world).begin}, event{"a rebuild marks", (*world).rebuildMark}, event{"a rebuild ends", (*world).finish})
+		event{"a rebuild begins", (*world).begin}, event{"a rebuild marks", (*world).rebuildMark},
+		event{"a rebuild enters a portion", (*world).enter}, event{"a rebuild ends", (*world).finish})
 }
 
 func (w *world) dropping(all []store.Dropping) []store.Dropping {
@@ -524,16 +528,37 @@ func (w *world) rebuildMark() bool {
 	return true
 }
 
-func (w *world) finish() bool {
+// enter is the first call of the end of a rebuild: an empty portion, of two; what it found is in
+// the last.
+func (w *world) enter() bool {
 	k := &w.keeper
-	if k.token == "" || k.next < len(w.runs) {
+	if k.token == "" || k.next < len(w.runs) || k.began {
 		return false
 	}
-	fence := k.fence
-	if w.off == resetFences {
-		fence = 0
+	into := w.table.Enter
+	if w.off == openEarly {
+		into = w.table.Restore
 	}
-	w.table.Restore(k.token, fence, k.found...)
+	if k.began = into(k.token, w.above()); !k.began {
+		w.keeper = keeper{} // the data was lost since
+	}
+	return true
+}
+
+// above is the fence that all later ones exceed after a rebuild.
+func (w *world) above() int64 {
+	if w.off == resetFences {
+		return 0
+	}
+	return w.keeper.fence
+}
+
+func (w *world) finish() bool {
+	k := &w.keeper
+	if !k.began {
+		return false
+	}
+	w.table.Restore(k.token, w.above(), k.found...)
 	w.keeper = keeper{}
 	return true
 }
@@ -556,7 +581,7 @@ func (w *world) recovers(all []event) bool {
 	w.edits = 0
 	w.procs = [4]process{}
 	for range 3 {
-		for _, ev := range all[len(all)-6:] {
+		for _, ev := range all[len(all)-7:] {
 			ev.do(w)
 		}
 	}
@@ -653,7 +678,7 @@ func TestTheModelOfLocksFindsFaults(t *testing.T) {
 	for off, w := range map[fault]*world{
 		oneByOne: newWorld(oneByOne, 0, 0, 0), anyVersion: newWorld(anyVersion, 0, 0, 1), lowVersion: newWorld(lowVersion, 0, 0, 1),
 		noMark: newWorld(noMark, 0, 1, 0), noHolds: newWorld(noHolds, 0, 1, 0), earlyDrop: newWorld(earlyDrop, 0, 0, 1),
-		noResync: newWorld(noResync, 1, 0, 0), resetFences: newWorld(resetFences, 0, 1, 0),
+		noResync: newWorld(noResync, 1, 0, 0), resetFences: newWorld(resetFences, 0, 1, 0), openEarly: newWorld(openEarly, 0, 1, 0),
 	} {
 		t.Run(string(off), func(t *testing.T) {
 			x := explore(w, 8*modelStates(t), 50)

@@ -103,8 +103,10 @@ func TestADropThatFailsHalfwayWakesWhoCanGoOn(t *testing.T) {
 
 // Redis may be unusable because of what a resync asks: it is left alone for longer each time.
 //
+// But what changes meanwhile is tried a second after the last one.
+//
 // mutations: a Start that tries again each second, or goes on with long pauses after a success,
-// makes this fail.
+// makes this fail, as does one that hears no news while resyncs fail, or that hears each kick.
 func TestAResyncThatRedisCannotAnswerIsNotMadeEachSecond(t *testing.T) {
 	s := newSite(t)
 	r := s.replica()
@@ -138,6 +140,10 @@ func TestAResyncThatRedisCannotAnswerIsNotMadeEachSecond(t *testing.T) {
 	for _, pause := range []time.Duration{1, 2, 4, 8, 16, 30} {
 		rests(pause * time.Second)
 	}
+	r.kicks.Kick() // of a drop that failed, say
+	rests(30 * time.Second)
+	r.SemaphoreChanged("gpus")
+	rests(time.Second)
 	usable.Store(true)
 	rests(30 * time.Second)
 	rests(time.Second) // what it did not do for semaphores that changed was asked for

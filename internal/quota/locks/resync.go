@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,11 +43,12 @@ func (c *Controller) Start(ctx context.Context) error {
 	defer c.metrics.forget()
 	var failed resyncs.Failures
 	for ctx.Err() == nil {
-		kicked, pause := c.kicked, resyncPause
+		c.kicks.Begin()
+		kicked, pause := c.kicks.Asked(), resyncPause
 		if err := c.Resync(ctx); err == nil {
 			failed = resyncs.Failures{}
 		} else if ctx.Err() == nil {
-			pause, kicked = failed.Next(store.Unusable(err)), nil
+			pause, kicked = failed.Next(store.Unusable(err)), c.kicks.News()
 			if failed.Logs() {
 				c.log.Info("Locks across runs were not looked after, trying on", "delay", pause, "cause", err.Error())
 			}
@@ -74,9 +76,8 @@ func (c *Controller) Resync(ctx context.Context) error {
 		}
 		_, closed := errors.AsType[*store.RebuildingError](err)
 		if err != nil && !closed {
-			for name := range changed {
-				c.SemaphoreChanged(name)
-			}
+			c.note(slices.Collect(maps.Keys(changed))...)
+			c.kicks.Kick() // after the next success: that a resync failed says nothing new
 		}
 		if !closed {
 			return err
@@ -164,25 +165,55 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 
 // endRing refuses a step that waits for itself by way of other runs. A snapshot is not of one
 // moment, and a refusal is for good: so a ring must also be one by what lasted until a second
-// snapshot. There may be more holds and waits than those, but they only make more rings.
+// snapshot, and by what runs and semaphores say after that. There may be more holds and waits than
+// those, but they only make more rings. The refusal is of that wait only: a step that was granted
+// its locks since, or waits for others, is left alone.
 func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
-	if deadlocked(s, v.limit, v.needs) == "" {
+	if deadlocked(s, v.limit, v.needs) == nil {
 		return nil
 	}
 	later, err := c.store.SnapshotLocks(ctx)
 	if err != nil {
 		return fmt.Errorf("look at a ring again: %w", err)
 	}
-	ticket := deadlocked(s.Lasting(later), v.limit, v.needs)
-	if ticket == "" {
+	now, err := c.lookAgain(ctx)
+	if err != nil {
+		return fmt.Errorf("look at a ring again: %w", err)
+	}
+	w := deadlocked(s.Lasting(later), now.limit, now.needs)
+	if w == nil {
 		return nil
 	}
-	c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", ticket)
-	wake[uidOf(ticket)] = true
-	if err := c.store.RefuseLocks(ctx, ticket, store.LocksDeadlock); err != nil {
+	refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)
+	if err != nil {
 		return fmt.Errorf("refuse a step: %w", err)
 	}
+	if refused {
+		c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", w.Ticket.ID)
+		wake[uidOf(w.Ticket.ID)] = true
+	}
 	return nil
+}
+
+// lookAgain is look with semaphores that are read live: a limit that was raised a moment ago ends a
+// ring, and the cache may not have it. Rings are rare.
+func (c *Controller) lookAgain(ctx context.Context) (*view, error) {
+	v, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.semaphores = map[string]*v1alpha1.Semaphore{}
+	for page := (&v1alpha1.SemaphoreList{}); ; {
+		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list semaphores live: %w", err)
+		}
+		for i := range page.Items {
+			v.semaphores[page.Items[i].Name] = page.Items[i].DeepCopy()
+		}
+		if page.Continue == "" {
+			return v, nil
+		}
+	}
 }
 
 // dropAll drops what runs left, and wakes who is next.
@@ -303,6 +334,6 @@ func (c *Controller) closed(ctx context.Context, err error) bool {
 	if why.Why == store.RebuildOlder {
 		_, _ = c.store.BeginLocks(ctx) // else whoever asks next does
 	}
-	c.kick()
+	c.kicks.Kick()
 	return true
 }

@@ -324,7 +324,7 @@ func TestChangesOfSemaphoresAreNotedWhereResyncsAreMade(t *testing.T) {
 	r.takes(s.run("holds", nil), lock, store.LocksHeld)
 	waits := s.run("waits", nil)
 	r.takes(waits, lock, store.LocksWaiting)
-	<-r.kicked
+	<-r.kicks.Asked()
 	must(t, r.Resync(t.Context()))
 	if r.wakes(waits) {
 		t.Fatal("who waits is woken for nothing")

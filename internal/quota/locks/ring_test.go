@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -70,6 +72,70 @@ func TestARingIsOneIfItLasts(t *testing.T) {
 			}
 			if c.refused && len(refused) != 1 || !c.refused && len(refused) > 0 {
 				t.Errorf("refused: %v", refused)
+			}
+		})
+	}
+}
+
+// A ring is judged by what runs and semaphores say after the second look, and a refusal is of the
+// wait that was judged: who can go on by now is not refused, since a refusal is for good.
+//
+// mutations: endRing that judges by the limits of before its second look makes this fail, as does a
+// refusal of a ticket whatever it waits for.
+func TestARingThatEndsBeforeItsRefusalRefusesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		raised, moved bool
+		refused       int
+	}{
+		"it lasts":                   {refused: 1},
+		"a limit was raised":         {raised: true},
+		"both wait for another lock": {moved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r, other := s.replica(), s.replica()
+			must(t, r.Resync(t.Context()))
+			x, y := s.ns+"-x", s.ns+"-y"
+			for _, name := range []string{x, y} {
+				must(t, s.client.Create(t.Context(), &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SemaphoreSpec{Permits: 1}}))
+			}
+			first, second := s.run("first", nil), s.run("second", nil)
+			r.asks(first, "", x, store.LocksHeld)
+			r.asks(second, "", y, store.LocksHeld)
+			r.asks(s.run("third", nil), "", "mutex:z", store.LocksHeld)
+			r.asks(first, "a", y, store.LocksWaiting)
+			r.asks(second, "a", x, store.LocksWaiting)
+			looks := 0
+			r.redis.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if slices.Contains(cmd.Args(), any("p0")) {
+					if looks++; looks == 2 && c.raised {
+						sem := &v1alpha1.Semaphore{}
+						must(t, s.client.Get(ctx, client.ObjectKey{Name: x}, sem))
+						sem.Spec.Permits = 2
+						must(t, s.client.Update(ctx, sem))
+					}
+				}
+				if slices.Contains(cmd.Args(), any(store.LocksDeadlock)) && c.moved {
+					c.moved = false
+					other.asks(first, "a", "mutex:z", store.LocksWaiting)
+					other.asks(second, "a", "mutex:z", store.LocksWaiting)
+				}
+				return next(ctx, cmd)
+			}))
+			must(t, r.Resync(t.Context()))
+			if looks != 2 || c.moved {
+				t.Errorf("%d looks, want 2; moved too late: %t", looks, c.moved)
+			}
+			snapshot, err := other.store.SnapshotLocks(t.Context())
+			must(t, err)
+			refused := 0
+			for _, w := range snapshot.Waiters {
+				if w.Refused != "" {
+					refused++
+				}
+			}
+			if refused != c.refused {
+				t.Errorf("%d are refused, want %d", refused, c.refused)
 			}
 		})
 	}

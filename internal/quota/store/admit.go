@@ -22,7 +22,8 @@ const (
 //
 // A run is admitted if it is in already, or if fewer runs are ahead of it in the queue than slots
 // are free: whoever is ahead and does not come blocks its own place only. A run with a reservation
-// does not stand in the queue.
+// does not stand in the queue. Answer.Next is who comes into the window by this (see Release), for
+// the caller to wake.
 //
 // Errors: *UnavailableError, *BusyError (strategy Lock), *RebuildingError, each with a delay;
 // ErrInvalidRequest. After an error the run may have the slot; it must not be treated as admitted.
@@ -32,12 +33,12 @@ func (g *Store) Admit(ctx context.Context, k Key, l Limits, r Run) (Answer, erro
 	}
 	return g.decide(ctx, surfaceController, k, l, func(ctx context.Context, token string) (Answer, error) {
 		keys := g.keys(k)
-		got, err := g.ask(ctx, g.scripts.admit, k, keys, token, l.Max, r.UID, member(r))
+		got, err := g.ask(ctx, g.scripts.admit, k, keys, token, l.Max, r.UID, member(r), g.window)
 		if err != nil {
 			return Answer{}, err
 		}
 		a := g.stand(k, l, got)
-		a.Admitted, a.Position = got.number(4) == 1, got.number(5)
+		a.Admitted, a.Position, a.Next = got.number(4) == 1, got.number(5), nextOf(got.list(7))
 		if ahead, err := parseMember(got.text(6)); err == nil {
 			a.Ahead = ahead.Name
 		}

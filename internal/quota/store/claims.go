@@ -138,15 +138,21 @@ func (g *Store) BeginRebuildKeys(ctx context.Context, tenant string) (token stri
 func (g *Store) FinishRebuildKeys(ctx context.Context, tenant, token string, owners map[string]Claim) error {
 	k := Key{Tenant: tenant}
 	err := errors.Join(k.check(), checkToken(token))
-	args := []any{token}
-	for _, key := range slices.Sorted(maps.Keys(owners)) {
+	keys := slices.Sorted(maps.Keys(owners))
+	for _, key := range keys {
 		err = errors.Join(err, checkClaim(key, owners[key]))
-		args = append(args, field(key), owners[key].value())
 	}
 	if err != nil {
 		return err
 	}
-	_, err = g.askClaims(ctx, g.scripts.reclaim, k, args...)
+	err = inPortions(keys, func(some []string, last bool) error {
+		args := []any{token, moreComes(last)}
+		for _, key := range some {
+			args = append(args, field(key), owners[key].value())
+		}
+		_, err := g.askClaims(ctx, g.scripts.reclaim, k, args...)
+		return err
+	})
 	if errors.Is(err, errLost) {
 		return fmt.Errorf("%w (idempotency keys of tenant %s)", ErrRebuildLost, tenant)
 	}

@@ -67,6 +67,19 @@
 // which Redis runs one at a time; so whatever number of processes asks, in whatever strategies,
 // replies lost or not, the slots of a key are at most the limit.
 //
+// # Who is woken
+//
+// A tenant's limit is raised from 1 to 1,000, or taken away, and 5,000 wait. The next release does
+// not name all who can be admitted now, nor do the releases after it: together they would name the
+// square of the queue. It names the first 32, the window. Each run that is admitted names the one
+// that comes into the window by that (Answer.Next), and so does one that moves behind others. So,
+// if all who are woken ask, nobody sleeps who can be admitted; and all names together are about as
+// many as runs. One that is over or gone is released by whoever was to wake it, which names the
+// next. One that never asks, as its process is paused, keeps its place in the window. Where 32 do
+// not ask, a resync wakes whoever is behind them.
+//
+// # Reservations
+//
 // A reservation is for the webhook: the run does not exist yet, and may never. It is given if
 // slots, reservations and the queue together are below the limit, so no run that waits is
 // overtaken; and never a place in the queue.
@@ -113,7 +126,8 @@
 //
 // Between the two the caller lists the admitted runs, by a live read. The token says that nothing
 // was lost, and so nobody let in, between that list and the opening. All who rebuild at the same
-// time share it; whoever finishes later only adds. What the hash still held is kept: too many slots
+// time share it; whoever finishes later only adds. Many runs are entered in
+// several calls, of which the last one opens. What the hash still held is kept: too many slots
 // make runs wait until the next resync, too few break the limit. FinishRebuild takes places and
 // reservations from the runs that it gives slots.
 //
@@ -157,9 +171,10 @@
 //
 // # Bounds
 //
-// No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of
-// Release, Next and Drop are as long as the number of free slots, those of Snapshot as long as what
-// there is. Locks of all tenants are together: they are read, and dropped, in portions. A Store
-// remembers the terms of 65,536 keys; of others it does not notice a lower one. 50 tenants have
-// metrics of their own.
+// No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Release,
+// Next and Drop name 32 at most who can be admitted (see "Who is woken"); a pool gives up to 256
+// slots in a call. A script is given 256 runs at most: more are released, restored and entered in
+// several calls. Snapshot and Claims answer as much as there is of one tenant. Locks of all tenants
+// are together: they are read, dropped and rebuilt in portions. A Store remembers the terms of
+// 65,536 keys; of others it does not notice a lower one. 50 tenants have metrics of their own.
 package store

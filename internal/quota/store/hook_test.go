@@ -73,6 +73,7 @@ func load(t testing.TB, g *Store) {
 	c, all := g.client, g.scripts
 	for _, script := range []*redis.Script{
 		all.admit, all.reserve, all.free, all.restore, all.begin, all.snapshot, all.unlock, all.claim, all.releaseKey, all.replaceKey, all.claims, all.reclaim,
+		all.poolAdmit, all.poolReserve, all.poolFree, all.poolRestore, all.poolLimits, all.poolSnapshot,
 	} {
 		must(t, script.Load(t.Context(), c).Err(), "load a script")
 	}

@@ -91,6 +91,7 @@ type Waiter struct {
 	Refused string
 
 	order string
+	place string // all that Redis has of the wait
 }
 
 // States of LocksAnswer that are no refusal. A refusal is a reason of v1alpha1.
@@ -185,18 +186,21 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	}, nil
 }
 
-// RefuseLocks ends the wait of a ticket: it is answered so each time it asks, until it is dropped.
+// RefuseLocks ends a wait, if it is still as it was in a snapshot: the ticket is answered so each
+// time it asks, until it is dropped. Whoever was granted its locks meanwhile, or waits for others,
+// is not refused.
 //
 // Errors: as TakeLocks.
-func (g *Store) RefuseLocks(ctx context.Context, ticket, why string) error {
-	if !word(ticket) || !word(why) {
-		return fmt.Errorf("%w: refusal of %.100q", ErrInvalidRequest, ticket)
+func (g *Store) RefuseLocks(ctx context.Context, w Waiter, why string) (refused bool, err error) {
+	if !word(w.Ticket.ID) || !word(why) {
+		return false, fmt.Errorf("%w: refusal of %.100q", ErrInvalidRequest, w.Ticket.ID)
 	}
-	got, err := g.ask(ctx, g.scripts.locksRefuse, locksKey, g.lockKeys(), ticket, why)
-	if err == nil {
-		g.learn(g.lockKeys()[0], got)
+	got, err := g.ask(ctx, g.scripts.locksRefuse, locksKey, g.lockKeys(), w.Ticket.ID, why, w.place)
+	if err != nil {
+		return false, err
 	}
-	return err
+	g.learn(g.lockKeys()[0], got)
+	return got.number(1) == 1, nil
 }
 
 // BeginLocks begins to rebuild locks that are closed, as BeginRebuild does for slots.
@@ -206,28 +210,37 @@ func (g *Store) BeginLocks(ctx context.Context) (token string, err error) {
 	return g.begin(ctx, locksKey, g.lockKeys())
 }
 
-// RestoreLocks enters what runs hold by their status. With a token it opens the locks again. fence
-// is one that all later fences must exceed.
+// RestoreLocks enters what runs hold by their status. With a token it opens the locks again, when
+// all are entered. fence is one that all later fences must exceed. It asks in portions, since all
+// of Redis waits for a script.
 //
-// Errors: ErrRebuildLost, and as TakeLocks.
+// Errors: ErrRebuildLost, and as TakeLocks. After an error some may have been entered.
 func (g *Store) RestoreLocks(ctx context.Context, token string, fence int64, all []Holding) (added int, err error) {
-	args := []any{token, strconv.FormatInt(fence, 10)}
-	for _, h := range all {
+	texts := make([][]any, len(all))
+	for i, h := range all {
 		text, err := h.text()
 		if err != nil {
 			return 0, err
 		}
-		args = append(args, h.Ticket.ID, text)
+		texts[i] = []any{h.Ticket.ID, text}
 	}
-	got, err := g.ask(ctx, g.scripts.locksRestore, locksKey, g.lockKeys(), args...)
+	err = inPortions(texts, func(some [][]any, last bool) error {
+		args := append([]any{token, strconv.FormatInt(fence, 10), moreComes(last)}, slices.Concat(some...)...)
+		for { // until what the closed data holds is counted: a portion in each call
+			got, err := g.ask(ctx, g.scripts.locksRestore, locksKey, g.lockKeys(), args...)
+			if err != nil {
+				return err
+			}
+			g.learn(g.lockKeys()[0], got)
+			if added += got.number(1); got.number(2) == 1 {
+				return nil
+			}
+		}
+	})
 	if errors.Is(err, errLost) {
-		return 0, fmt.Errorf("%w (%s)", ErrRebuildLost, locksKey)
+		err = fmt.Errorf("%w (%s)", ErrRebuildLost, locksKey)
 	}
-	if err != nil {
-		return 0, err
-	}
-	g.learn(g.lockKeys()[0], got)
-	return got.number(1), nil
+	return added, err
 }
 
 func wakesOf(r reply) []Wake {

@@ -33,12 +33,23 @@ func (g *Store) SnapshotLocks(ctx context.Context) (LocksSnapshot, error) {
 			return LocksSnapshot{}, err
 		}
 		g.learn(g.lockKeys()[0], got)
+		g.readAtOnce(got.text(4))
 		if err := p.add(got); err != nil {
 			return LocksSnapshot{}, g.unavailable(locksKey, err)
 		}
 		at = got.text(3)
 	}
 	return p.snapshot(), nil
+}
+
+// readAtOnce tells the log, once, that what there is of locks is not read in portions, and why.
+func (g *Store) readAtOnce(why string) {
+	if why == "" {
+		return
+	}
+	g.scanless.Do(func() {
+		g.opts.Log.Info("All locks across runs are read at once: all of Redis waits for that. Its user needs +hscan", "cause", why)
+	})
 }
 
 // portions are put together by ticket: Redis may tell of one twice.

@@ -70,7 +70,7 @@ func parseWaiter(ticket, text string) (Waiter, error) {
 	if len(parts) < 4 || len(parts)%4 != 0 {
 		return Waiter{}, fmt.Errorf("no place: %.200q", text)
 	}
-	w := Waiter{Ticket: Ticket{ID: ticket, Run: parts[1], Tree: parts[2]}, order: parts[0]}
+	w := Waiter{Ticket: Ticket{ID: ticket, Run: parts[1], Tree: parts[2]}, order: parts[0], place: text}
 	if parts[3] != "-" {
 		w.Refused = parts[3]
 	}

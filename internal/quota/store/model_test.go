@@ -17,15 +17,16 @@ type model struct {
 	queue    []Run // in order
 	reserved map[string]time.Duration
 	now      time.Duration
+	window   int
 }
 
-func newModel() *model {
-	return &model{slots: map[string]bool{}, reserved: map[string]time.Duration{}}
+func newModel(window int) *model {
+	return &model{slots: map[string]bool{}, reserved: map[string]time.Duration{}, window: window}
 }
 
 func (m *model) flush() {
 	now := m.now
-	*m = *newModel()
+	*m = *newModel(m.window)
 	m.now = now
 }
 
@@ -53,8 +54,28 @@ func (m *model) answer(limit int) Answer {
 	return Answer{Limit: limit, Used: len(m.slots), Waiting: len(m.queue), Reserved: len(m.reserved)}
 }
 
+// awake are those in the queue who can be admitted now, and are woken for that.
+func (m *model) awake(limit int) []Run {
+	room := limit - len(m.slots) - len(m.reserved)
+	if limit < 0 {
+		room = m.window
+	}
+	return m.queue[:min(max(0, room), m.window, len(m.queue))]
+}
+
+// comes is the last of those who are woken, if there may be more who can be admitted, or if
+// one of them moved away.
+func (m *model) comes(a Answer, moved bool) []Next {
+	awake := m.awake(a.Limit)
+	if len(awake) == 0 || !moved && len(awake) < m.window {
+		return nil
+	}
+	return nextUp(awake[len(awake)-1].UID)
+}
+
 func (m *model) admit(limit int, r Run) Answer {
 	m.expire()
+	moved := slices.ContainsFunc(m.queue, func(w Run) bool { return w.UID == r.UID && inOrder(w, r) != 0 })
 	_, reserved := m.reserved[r.UID]
 	delete(m.reserved, r.UID)
 	in := m.slots[r.UID] || limit < 0 || reserved && len(m.slots) < limit
@@ -67,11 +88,14 @@ func (m *model) admit(limit int, r Run) Answer {
 	if in || rank < limit-len(m.slots)-len(m.reserved) {
 		m.take(r.UID)
 		a := m.answer(limit)
-		a.Admitted = true
+		a.Admitted, a.Next = true, m.comes(a, false)
 		return a
 	}
 	a := m.answer(limit)
 	a.Position = rank + 1
+	if moved {
+		a.Next = m.comes(a, true)
+	}
 	if rank > 0 {
 		a.Ahead = m.queue[rank-1].Name
 	}
@@ -109,12 +133,8 @@ func (m *model) free(limit int, uids []string) []string {
 		delete(m.reserved, uid)
 		m.release(uid)
 	}
-	room := limit - len(m.slots) - len(m.reserved)
-	if limit < 0 {
-		room = len(m.queue)
-	}
 	var next []string
-	for _, r := range m.queue[:min(max(0, room), len(m.queue))] {
+	for _, r := range m.awake(limit) {
 		next = append(next, r.UID)
 	}
 	return next

@@ -165,27 +165,34 @@ func (g Pools) freeShared(ctx context.Context, k Key, l Limits, uids []string) (
 	if l.Shares != nil {
 		version = strconv.FormatInt(l.Shares.Version, 10)
 	}
+	var given []Next
 	var had freed
-	var got reply
-	err := g.told(ctx, k, l, func() (err error) {
-		got, err = g.ask(ctx, g.scripts.poolFree, k, g.poolKeys(k), append([]any{version}, anys(uids)...)...)
-		return err
+	err := inPortions(uids, func(some []string, last bool) error {
+		version := version
+		if !last {
+			version = "" // nobody is given a slot who is in a portion that comes
+		}
+		var got reply
+		if err := g.told(ctx, k, l, func() (err error) {
+			got, err = g.ask(ctx, g.scripts.poolFree, k, g.poolKeys(k), append([]any{version}, anys(some)...)...)
+			return err
+		}); err != nil {
+			return err
+		}
+		g.learn(g.poolKeys(k)[0], got)
+		given = nextOf(got[min(6, len(got)):])
+		had.slots, had.places = had.slots+got.number(4), had.places+got.number(5)
+		return nil
 	})
-	if err != nil {
-		return nil, had, err
-	}
-	g.learn(g.poolKeys(k)[0], got)
-	return nextOf(got[min(6, len(got)):]), freed{slots: got.number(4), places: got.number(5)}, nil
+	return given, had, err
 }
 
 // Restore is that of a Store.
 //
 // Errors: as Restore.
 func (g Pools) Restore(ctx context.Context, k Key, all []Member) error {
-	got, err := g.restoreShared(ctx, k, "", all)
-	if err == nil {
-		g.opts.Metrics.drifted(driftMissing, got.number(4))
-	}
+	added, err := g.restoreShared(ctx, k, "", all)
+	g.opts.Metrics.drifted(driftMissing, added)
 	return err
 }
 
@@ -203,21 +210,29 @@ func (g Pools) FinishRebuild(ctx context.Context, k Key, token string, all []Mem
 	return err
 }
 
-func (g Pools) restoreShared(ctx context.Context, k Key, token string, all []Member) (reply, error) {
-	err := k.checkPool()
-	args := []any{token}
+// restoreShared is restoreAll for a pool.
+func (g Pools) restoreShared(ctx context.Context, k Key, token string, all []Member) (added int, err error) {
+	err = k.checkPool()
 	for _, m := range all {
 		err = errors.Join(err, checkTenant(m.Tenant), Run{UID: m.UID, Name: m.Name}.check())
-		args = append(args, m.UID, m.Tenant, m.Name)
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	got, err := g.ask(ctx, g.scripts.poolRestore, k, g.poolKeys(k), args...)
-	if err == nil {
+	err = inPortions(all, func(some []Member, last bool) error {
+		args := []any{token, moreComes(last)}
+		for _, m := range some {
+			args = append(args, m.UID, m.Tenant, m.Name)
+		}
+		got, err := g.ask(ctx, g.scripts.poolRestore, k, g.poolKeys(k), args...)
+		if err != nil {
+			return err
+		}
 		g.learn(g.poolKeys(k)[0], got)
-	}
-	return got, err
+		added += got.number(4)
+		return nil
+	})
+	return added, err
 }
 
 // Snapshot is that of a Store; its queue is by tenant.

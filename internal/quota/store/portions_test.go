@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	holdsKey  = "{adm-locks}:holds"
-	placesKey = "{adm-locks}:places"
-	queueKey  = "{adm-locks}:queue"
+	holdsKey   = "{adm-locks}:holds"
+	placesKey  = "{adm-locks}:places"
+	queueKey   = "{adm-locks}:queue"
+	holdersKey = "{adm-locks}:holders"
 )
 
 // calls notes what a client asks of scripts. after is called after each, with how many there were,
@@ -47,7 +48,8 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		answer, _ := script.Slice()
-		c.args, c.answers = append(c.args, script.Args()[7:]), append(c.answers, answer) // after four keys
+		keys, _ := script.Args()[2].(int)
+		c.args, c.answers = append(c.args, script.Args()[3+keys:]), append(c.answers, answer)
 		if c.after != nil && err == nil {
 			script.SetVal(c.after(len(c.args), answer))
 		}

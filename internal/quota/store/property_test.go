@@ -24,16 +24,17 @@ import (
 //
 // mutation: rank <= free, no look at the slots, a release that frees nothing, an old place that is
 // kept, a queue of which half was evicted, room() without reservations, and reservations without an
-// end make this fail.
+// end make this fail; so does a window that is not kept to.
 func TestStories(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		rapid.Check(t, func(rt *rapid.T) {
 			must(t, client.FlushAll(t.Context()).Err(), "flush")
 			ids := 0
 			p := &player{
-				t: t, rt: rt, client: client, model: newModel(),
+				t: t, rt: rt, client: client, model: newModel(rapid.IntRange(1, 3).Draw(rt, "window")),
 				quota: testQuota(client, Options{NewID: func() string { ids++; return "id-" + strconv.Itoa(ids) }}),
 			}
+			p.quota.window = p.model.window
 			p.rebuild()
 			for range rapid.IntRange(20, 80).Draw(rt, "steps") {
 				p.step()

@@ -43,15 +43,34 @@ func (g *Store) FinishRebuild(ctx context.Context, k Key, token string, admitted
 	if err := errors.Join(k.check(), checkToken(token), checkUIDs(admittedUIDs...)); err != nil {
 		return err
 	}
-	got, err := g.ask(ctx, g.scripts.restore, k, g.keys(k), append([]any{token}, anys(admittedUIDs)...)...)
+	_, err := g.restoreAll(ctx, k, token, admittedUIDs)
 	if errors.Is(err, errLost) {
 		return fmt.Errorf("%w (%s)", ErrRebuildLost, k)
 	}
-	if err != nil {
-		return err
+	return err
+}
+
+// restoreAll gives slots to runs, in portions; with a token the last one opens the slots. added is
+// how many had none.
+func (g *Store) restoreAll(ctx context.Context, k Key, token string, uids []string) (added int, err error) {
+	err = inPortions(uids, func(some []string, last bool) error {
+		got, err := g.ask(ctx, g.scripts.restore, k, g.keys(k), append([]any{token, moreComes(last)}, anys(some)...)...)
+		if err != nil {
+			return err
+		}
+		g.learn(g.keys(k)[0], got)
+		added += got.number(4)
+		return nil
+	})
+	return added, err
+}
+
+// moreComes says to a script of a rebuild whether the data stays closed, because more is entered.
+func moreComes(last bool) string {
+	if last {
+		return ""
 	}
-	g.learn(g.keys(k)[0], got)
-	return nil
+	return "more"
 }
 
 func (g *Store) begin(ctx context.Context, k Key, keys []string) (string, error) {

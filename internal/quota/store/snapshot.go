@@ -109,13 +109,9 @@ func (g *Store) Restore(ctx context.Context, k Key, uids []string) error {
 	if err := errors.Join(k.check(), checkUIDs(uids...)); err != nil {
 		return err
 	}
-	got, err := g.ask(ctx, g.scripts.restore, k, g.keys(k), append([]any{""}, anys(uids)...)...)
-	if err != nil {
-		return err
-	}
-	g.learn(g.keys(k)[0], got)
-	g.opts.Metrics.drifted(driftMissing, got.number(4))
-	return nil
+	added, err := g.restoreAll(ctx, k, "", uids)
+	g.opts.Metrics.drifted(driftMissing, added)
+	return err
 }
 
 func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -27,6 +27,11 @@ const (
 	maxName = 512
 	// maxFloors bounds the keys whose terms a Store remembers.
 	maxFloors = 1 << 16
+	// window is how many of those in a queue who can be admitted are woken at a time.
+	window = 32
+	// mostUIDs is how many runs one call of a script is given: what Redis has to read is bounded,
+	// and so is how long it waits for the script.
+	mostUIDs = 256
 )
 
 // Key says whose slots are counted. A slot stays with the policy under which it was taken.
@@ -99,6 +104,8 @@ type Answer struct {
 	All, Total int
 	// Given are others that got slots of a pool by this call.
 	Given []Next
+	// Next is who else can be admitted now, perhaps, and was not woken yet: one run at most.
+	Next []Next
 }
 
 // Options are what a Store needs besides Redis. The zero value of each field has a
@@ -116,7 +123,8 @@ type Options struct {
 	NewID func() string
 	// Timeout bounds each call to Redis; 1 s if 0.
 	Timeout time.Duration
-	// Log receives what is not worth an error, at debug level. The zero value discards it.
+	// Log receives what is not worth an error, at debug level, and once that the user of Redis
+	// lacks a right. The zero value discards it.
 	Log logr.Logger
 	// Metrics counts; unregistered if nil.
 	Metrics *Metrics
@@ -168,6 +176,9 @@ type Store struct {
 	opts    Options
 	scripts scripts
 	timeout time.Duration // of one call to Redis
+	window  int
+
+	scanless sync.Once // that its user may not HSCAN is logged
 
 	mu     sync.Mutex
 	floors map[string]int64 // highest term seen, by the name of the Redis key
@@ -177,7 +188,7 @@ type Store struct {
 // short calls: it must end a call when its context does, and not repeat it in secret for
 // longer than that.
 func New(client redis.UniversalClient, o Options) *Store {
-	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: cmp.Or(o.Timeout, callTimeout), floors: map[string]int64{}}
+	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: cmp.Or(o.Timeout, callTimeout), window: window, floors: map[string]int64{}}
 }
 
 // keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one

@@ -59,11 +59,17 @@ func (t *Table) Begin(token string) string {
 // Restore enters holds; with a token it ends a rebuild. Not ok: it is closed, or the rebuild is
 // not known any more.
 func (t *Table) Restore(token string, fence int64, all ...store.Holding) (ok bool) {
-	if !t.Open {
-		if token == "" || t.Token != token {
-			return false
-		}
-		t.Open, t.Token = true, ""
+	if !t.Enter(token, fence, all...) {
+		return false
+	}
+	t.Open, t.Token = true, ""
+	return true
+}
+
+// Enter is a call of Restore that is not its last one: a rebuild does not end by it.
+func (t *Table) Enter(token string, fence int64, all ...store.Holding) (ok bool) {
+	if !t.Open && (token == "" || t.Token != token) {
+		return false
 	}
 	t.Fence = max(t.Fence, fence)
 	for _, h := range all {

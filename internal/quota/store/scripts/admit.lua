@@ -2,11 +2,11 @@
 -- Gives the run a slot, or a place in the queue. Idempotent by uid: a run that is in stays in, whatever the limit.
 --
 -- ARGV[1] floor  ARGV[2] token of the lock, or '' for strategy Atomic  ARGV[3] limit, below 0: none
--- ARGV[4] uid    ARGV[5] member of the queue
+-- ARGV[4] uid    ARGV[5] member of the queue  ARGV[6] length of the window, as in free.lua
 --
--- Returns {'ok', term, used, waiting, reserved, 1 if admitted, position from 1 or 0, member just ahead or ''}, {'lost'} when
--- the lock is not the token's, or {'closed', why}.
-local uid, member, max = ARGV[4], ARGV[5], tonumber(ARGV[3])
+-- Returns {'ok', term, used, waiting, reserved, 1 if admitted, position from 1 or 0, member just ahead or '', {uid, name} of who comes
+-- into the window by this, or {}}, {'lost'} when the lock is not the token's, or {'closed', why}.
+local uid, member, max, window = ARGV[4], ARGV[5], tonumber(ARGV[3]), tonumber(ARGV[6])
 
 if ARGV[2] ~= '' and redis.call('GET', lock) ~= ARGV[2] then
   return {'lost'}
@@ -18,15 +18,27 @@ end
 local at = now()
 heal(at)
 
+-- Whether those behind it came a place nearer, while no slot was taken: one more of them may have come into the window.
+local nearer = false
+
 local function answer(admitted, position, ahead)
-  local a = head(term)
-  a[6], a[7], a[8] = admitted, position, ahead
+  local a, comes = head(term), {}
+  local last = edge(max, window)
+  if last >= 0 and (nearer or admitted == 1 and last == window - 1) then
+    for _, m in ipairs(redis.call('ZRANGE', queue, last, last)) do
+      name(comes, m)
+    end
+  end
+  a[6], a[7], a[8], a[9] = admitted, position, ahead, comes
   return a
 end
 
+-- The slot that it takes and its place go together. So only where there are more slots than the window is long somebody comes into
+-- it. Who is in already names that one again: the answer that did may be lost.
 local function enter()
   take(uid, at)
   tidy()
+  nearer = false
   return answer(1, 0, '')
 end
 
@@ -39,7 +51,7 @@ if redis.call('ZREM', reserved, uid) == 1 and (max < 0 or used() < max) then
 end
 local place = redis.call('HGET', places, uid)
 if place ~= member then
-  leave(uid) -- the priority was changed
+  nearer = leave(uid) == 1 -- the priority was changed
 end
 local rank = redis.call('ZLEXCOUNT', queue, '-', '(' .. member)
 local free = room(max)

@@ -45,11 +45,15 @@ local function open(floor)
   return term
 end
 
--- Ends a rebuild and returns the new term; nil if there is no rebuild of that token, because the data was lost again.
-local function reopen(token, floor)
+-- Ends a rebuild and returns the new term; nil if there is no rebuild of that token, because the data was lost again. With 'more'
+-- the data stays closed, since the caller has more to enter: then there is no term yet, '0'.
+local function reopen(token, floor, more)
   local id = server()
   if redis.call('HGET', data, ':rebuild') ~= token .. ' ' .. id then
     return nil
+  end
+  if more == 'more' then
+    return '0'
   end
   local term = string.format('%.0f', math.max(now(), floor + 1))
   redis.call('HDEL', data, ':rebuild')

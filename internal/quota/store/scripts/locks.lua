@@ -15,6 +15,18 @@
 local holds, queue, places, holders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all
 
+local portion = 1000 -- about how many fields, or members, one call reads of what all tickets have
+
+-- A portion of the fields of a hash, as field, value, field, value... Returns where to go on, '0' at the end, them, and '' or why all
+-- are read at once: an account whose rights are of an older version may not HSCAN.
+local function scan(hash, cursor)
+  local got = redis.pcall('HSCAN', hash, cursor, 'COUNT', portion)
+  if got.err then
+    return '0', redis.call('HGETALL', hash), got.err
+  end
+  return got[1], got[2], ''
+end
+
 local function rateof(text)
   local starts, period, since = string.match(text, '(%d+)/(%d+)/(%d+)$')
   return starts and {starts = tonumber(starts), period = tonumber(period), since = tonumber(since)} or nil

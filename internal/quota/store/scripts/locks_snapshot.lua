@@ -5,22 +5,13 @@
 --
 -- ARGV[1] floor  ARGV[2] where to go on: 'p0' first, then as the last answer says: 'p' or 'h', and the cursor in places, or in holds
 --
--- Returns {'ok', term, {ticket, hold, ...}, {ticket, place, ...}, where to go on, or ''} as in locks.lua, or {'closed', why}.
-local portion = 1000 -- about how many fields are read of a hash
+-- Returns {'ok', term, {ticket, hold, ...}, {ticket, place, ...}, where to go on, or '', and '' or why all was read at once} as in
+-- locks.lua, or {'closed', why}.
 local term, why = open(ARGV[1])
 if not term then
   return {'closed', why}
 end
 heal()
-
--- An account whose rights are of an older version may not HSCAN: it reads all.
-local function scan(hash, cursor)
-  local got = redis.pcall('HSCAN', hash, cursor, 'COUNT', portion)
-  if got.err then
-    return '0', redis.call('HGETALL', hash)
-  end
-  return got[1], got[2]
-end
 
 -- Whether all that began is over. The times are in order, so the last one says it, and the others need not be read; but where the last
 -- is still to come, starts mends them.
@@ -33,14 +24,14 @@ local function over(name, text)
 end
 
 local at, cursor = string.match(ARGV[2], '^(%a)(%d+)$')
-local held, waiting, all = {}, {}, nil
+local held, waiting, all, once = {}, {}, nil, nil
 if at == 'p' then
-  cursor, waiting = scan(places, cursor)
+  cursor, waiting, once = scan(places, cursor)
   if cursor ~= '0' then
-    return {'ok', term, held, waiting, 'p' .. cursor}
+    return {'ok', term, held, waiting, 'p' .. cursor, ''}
   end
 end
-cursor, all = scan(holds, cursor)
+cursor, all, once = scan(holds, cursor)
 for i = 1, #all, 2 do
   local kind, name, text = string.sub(all[i], 1, 1), string.sub(all[i], 2), all[i + 1]
   if kind == 'h' then
@@ -50,4 +41,4 @@ for i = 1, #all, 2 do
     redis.call('HDEL', holds, all[i])
   end
 end
-return {'ok', term, held, waiting, cursor ~= '0' and 'h' .. cursor or ''}
+return {'ok', term, held, waiting, cursor ~= '0' and 'h' .. cursor or '', once}

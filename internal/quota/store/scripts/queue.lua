@@ -38,6 +38,18 @@ local function room(max)
   end
 end
 
+-- The rank of the last in the queue that is awake by its turn: of those who can be admitted now only so many are, as the window is
+-- long. Below 0: nobody can.
+local function edge(max, window)
+  return math.min(room(max) or window, window) - 1
+end
+
+-- Names the run of a member of the queue in a list: uid, name, uid, name...
+local function name(list, member)
+  local of, uid = string.match(member, '^.* ([^ ]+) ([^ ]+)$')
+  list[#list + 1], list[#list + 2] = uid, of
+end
+
 -- How every answer begins.
 local function head(term)
   return {'ok', term, used(), redis.call('ZCARD', queue), redis.call('ZCARD', reserved)}

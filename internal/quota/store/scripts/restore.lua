@@ -2,7 +2,7 @@
 -- Gives slots to runs that are known to be admitted, whatever the limit. With a token it ends a rebuild; if somebody else ended
 -- it already the slots are added: too many for a moment is safe, too few is not.
 --
--- ARGV[1] floor  ARGV[2] token of the rebuild, or ''  ARGV[3...] uids
+-- ARGV[1] floor  ARGV[2] token of the rebuild, or ''  ARGV[3] 'more': the rebuild goes on after this  ARGV[4...] uids
 --
 -- Returns {'ok', term, used, waiting, reserved, slots added}, {'closed', why}, or {'lost'} when the rebuild is not known.
 local term, why = open(ARGV[1])
@@ -10,14 +10,14 @@ if not term then
   if ARGV[2] == '' then
     return {'closed', why}
   end
-  term = reopen(ARGV[2], ARGV[1])
+  term = reopen(ARGV[2], ARGV[1], ARGV[3])
   if not term then
     return {'lost'}
   end
 end
 local at, added = now(), 0
 heal(at)
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   added = added + take(ARGV[i], at)
 end
 tidy()

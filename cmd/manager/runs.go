@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/syncopate-dev/syncopate/internal/audit/stores"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/clockset"
 	"github.com/syncopate-dev/syncopate/internal/controller/audit"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
@@ -29,6 +30,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
@@ -143,7 +145,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Index: index, Known: router.Orphans().Known, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches:   batches,
 		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
-		Dispatch:  &dispatch.Dispatcher{Jobs: a.jobs, Clock: clk, Recoveries: figures.Recoveries, Latency: figures.DispatchLatency},
+		Dispatch:  newDispatcher(a, drives),
 		Templates: templates.New(mgr.GetAPIReader(), a.revisions, clk, templates.MaxBytes),
 		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
 		Holds:     &holds.Holds{Locks: shared},
@@ -155,7 +157,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
-	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
+	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}), registry.Register(r.Dispatch.Backlog))
 	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
 	handover.Once = []manager.Runnable{limits, shared, collector, sweeper, newAuditor(mgr, o, a)}
 	return limits, owns, errors.Join(err, addAll(mgr, owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
@@ -169,6 +171,14 @@ func watchClock(clk clock.WithTicker, log logr.Logger, again func()) manager.Run
 		log.WithName("clock").Info("The wall clock was set, or this machine slept: runs under way are looked at again", "by", by.String())
 		again()
 	}}
+}
+
+// newDispatcher makes what publishes jobs. They share the stream of jobs by run and namespace.
+func newDispatcher(a adapters, drives *driven.Partitions) *dispatch.Dispatcher {
+	seen := func() backlog.Stream { return backlog.Stream(bus.JobsBytes(a.conn)) }
+	return &dispatch.Dispatcher{
+		Jobs: a.jobs, Clock: clock.RealClock{}, Recoveries: a.figures.Recoveries, Latency: a.figures.DispatchLatency, Backlog: backlog.New(seen, drives.Part),
+	}
 }
 
 // newWrites bounds the status writes under way; nil: nothing does.

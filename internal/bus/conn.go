@@ -34,7 +34,8 @@ type Conn struct {
 	looking    sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
 	recheck    chan struct{} // asks for a look at the streams now
 	generation atomic.Uint64
-	closed     chan struct{} // closed when the connection is
+	jobs       atomic.Pointer[StreamBytes] // of the stream of jobs, as last seen; nil: it was not
+	closed     chan struct{}               // closed when the connection is
 }
 
 // Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again,

@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -58,6 +59,25 @@ func unbounded(limit int64, err error, create func() error) error {
 		return errors.Join(err, again)
 	}
 	return nil
+}
+
+// StreamBytes is what a stream holds and may hold, in bytes. A Limit of 0 is none.
+type StreamBytes struct{ Holds, Limit int64 }
+
+// JobsBytes is the stream of jobs as last seen: when streams were ensured, and every ten seconds.
+// Zero: it was not.
+func JobsBytes(c *Conn) StreamBytes {
+	if seen := c.jobs.Load(); seen != nil {
+		return *seen
+	}
+	return StreamBytes{}
+}
+
+// sawJobs notes what the stream of jobs holds, and may hold.
+func sawJobs(c *Conn, info *jetstream.StreamInfo, limit int64) {
+	if info.Config.Name == c.Names.JobsStream() && !leaderless(info) {
+		c.jobs.Store(&StreamBytes{Holds: int64(min(info.State.Bytes, math.MaxInt64)), Limit: max(0, limit)})
+	}
 }
 
 // Codes of the API's errors by which a publish is refused for want of room. The client library has

@@ -93,7 +93,11 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	if err != nil {
 		return got, err
 	}
-	return bound(ctx, c, s, got, want.MaxBytes)
+	got, err = bound(ctx, c, s, got, want.MaxBytes)
+	if err == nil {
+		sawJobs(c, s.CachedInfo(), got.MaxBytes)
+	}
+	return got, err
 }
 
 func (c *Conn) streamConfigs() []jetstream.StreamConfig {

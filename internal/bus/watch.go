@@ -103,5 +103,6 @@ func (c *Conn) checkStream(ctx context.Context, name string) error {
 		return err
 	}
 	measure(c, s.CachedInfo())
+	sawJobs(c, s.CachedInfo(), s.CachedInfo().Config.MaxBytes)
 	return c.check(s.CachedInfo().Config)
 }

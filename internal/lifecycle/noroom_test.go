@@ -54,6 +54,28 @@ func TestAFullNATSIsToldOnce(t *testing.T) {
 	}
 }
 
+// mutation: roomText without NoShare, or that says another thing of it later; NoRoomSaid that does
+// not read it.
+func TestAShareThatIsUsedUpIsToldInItsOwnWords(t *testing.T) {
+	o := &outage{t, newRun(newStep("a")), epoch}
+	since := epoch.Add(7 * time.Second)
+	decide := func(share bool) Decision {
+		return Decide(letIn(Input{Run: o.run, Now: o.at, Lock: held(1), NoRoom: since, NoShare: share}))
+	}
+	out := decide(true)
+	o.run.Status = persisted(t, &out.Status)
+	reason, message := o.said()
+	if want := "The share of NATS for jobs of one run or namespace is used up since "; reason != v1alpha1.ReasonWaitingForRoom || !strings.HasPrefix(message, want) {
+		t.Errorf("%s: %s", reason, message)
+	}
+	if at, share := report.NoRoomSaid(o.run); !at.Equal(since) || !share {
+		t.Errorf("it is read as since %s, share %t", at, share)
+	}
+	if out := decide(false); out.Changed {
+		t.Error("it is told anew when NATS is full as well")
+	}
+}
+
 // mutation: lacksRoom that does not ask for what is in flight makes this fail.
 func TestOnlyWhatIsToBeStoredWaitsForRoom(t *testing.T) {
 	o := &outage{t, newRun(newStep("a", delay(3600))), epoch}
@@ -83,7 +105,7 @@ func TestTheMomentOfAFullNATSIsReadFromTheRun(t *testing.T) {
 	o := &outage{t, newRun(newStep("a")), epoch}
 	said := func(want time.Time) {
 		t.Helper()
-		if got := report.NoRoomSaid(o.run); !got.Equal(want) {
+		if got, share := report.NoRoomSaid(o.run); share || !got.Equal(want) {
 			t.Errorf("%s: %s, want %s", o.at, got, want)
 		}
 	}

@@ -19,9 +19,10 @@
 // switches: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.) No owner has
 // to be pushed out.
 //
-// Invariants: used <= limit, but for one entry that is larger than the room; used is the sum of
-// what owners hold; an owner that holds nothing is remembered nowhere, so memory is bounded by what
-// is held; who holds nothing gets in while there is room for what it brings.
+// Invariants: used <= limit, but for one entry that is larger than the room, and for what came by
+// Add or before SetLimit, beyond which nothing is taken; used is the sum of what owners hold; an
+// owner that holds nothing is remembered nowhere, so memory is bounded by what is held; who holds
+// nothing gets in while there is room for what it brings.
 //
 // # Pace
 //

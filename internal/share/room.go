@@ -26,12 +26,18 @@ func (r *Room) Take(tenant, run string, n int64) bool {
 	if r.used > 0 && (n > free || !within(r.byRun[run], n, free/runPart) || tenant != "" && !within(r.byTenant[tenant], n, free)) {
 		return false
 	}
+	r.Add(tenant, run, n)
+	return true
+}
+
+// Add notes n that a run of a tenant holds in any case, also beyond the limit: it was taken
+// elsewhere, or before the room was as small.
+func (r *Room) Add(tenant, run string, n int64) {
 	r.used += n
 	r.byRun[run] += n
 	if tenant != "" {
 		r.byTenant[tenant] += n
 	}
-	return true
 }
 
 // within says whether who holds something may hold n more; who holds nothing may.
@@ -52,7 +58,10 @@ func reduce(held map[string]int64, owner string, n int64) {
 	}
 }
 
-// Used is what is held, and Limit what may be.
+// SetLimit changes what may be held. What is held beyond it stays.
+func (r *Room) SetLimit(limit int64) { r.limit = limit }
+
+// Used is what is held.
 func (r *Room) Used() int64 { return r.used }
 
 // Limit is what may be held.

@@ -64,8 +64,8 @@ func TestWhatIsLargerThanTheRoomComesInAlone(t *testing.T) {
 	}
 }
 
-// mutation: Free that leaves a run or a tenant behind, or Take that does not count one of them,
-// makes this fail.
+// mutation: Free that leaves a run or a tenant behind, Add that does not count one of them, or a
+// Take that goes beyond a limit that shrank makes this fail.
 func TestARoomKeepsItsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type entry struct {
@@ -83,11 +83,20 @@ func TestARoomKeepsItsInvariants(t *testing.T) {
 			}
 			tenant := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant")
 			e := entry{tenant, tenant + rapid.SampledFrom([]string{"1", "2"}).Draw(t, "run"), rapid.Int64Range(1, 20).Draw(t, "n")}
-			if r.Take(e.tenant, e.run, e.n) {
+			switch before := r.Used(); rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				r.SetLimit(rapid.Int64Range(1, 100).Draw(t, "limit"))
+			case 1:
+				r.Add(e.tenant, e.run, e.n)
 				held = append(held, e)
-			}
-			if r.Used() > r.Limit() && len(held) > 1 {
-				t.Fatalf("%d of %d are used by %d", r.Used(), r.Limit(), len(held))
+			default:
+				if !r.Take(e.tenant, e.run, e.n) {
+					break
+				}
+				held = append(held, e)
+				if r.Used() > r.Limit() && before > 0 {
+					t.Fatalf("%d of %d are used by %d", r.Used(), r.Limit(), len(held))
+				}
 			}
 		}
 		for _, e := range held {

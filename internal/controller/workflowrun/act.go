@@ -33,7 +33,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.r.Metrics.ended(p.run, p.mem)
 	failed = errors.Join(failed, p.withdraw(ctx))
 	p.outputs.DropUnused(ctx)
-	p.mem.jobs.Prune(p.run)
+	p.jobs.Tidy(p.run, p.mem.withdrawals)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
 	noteRoom(p)
@@ -74,7 +74,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	}
 	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
-	p.mem.jobs.Prune(p.run)
+	p.jobs.Tidy(p.run, p.mem.withdrawals)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
 	noteRoom(p)
@@ -210,6 +210,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)
 	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
+	p.jobs.Tidy(p.run, p.mem.withdrawals)
 	switch deleted, err := expire(ctx, p, d); {
 	case deleted || err != nil:
 		return reconcile.Result{}, err
@@ -220,6 +221,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
 	if p.mem.last == nil {
 		p.r.memories.forget(p.key)
+		p.r.Dispatch.Forget(string(p.run.UID))
 		return p.again(next), nil
 	}
 	// The cache has not caught up; until then this process keeps a copy of its own.

@@ -59,6 +59,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 			r.Index.PutBack(key, gone[i:])
 			return err
 		}
+		r.Dispatch.Forget(string(g.UID))
 	}
 	return nil
 }

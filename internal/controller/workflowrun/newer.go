@@ -49,6 +49,7 @@ func (p *pass) needsNewer() *newerError {
 // and the metric counts such runs.
 func (p *pass) leaveToNewer(ctx context.Context, cause *newerError) reconcile.Result {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID)
+	p.r.Dispatch.Forget(string(p.run.UID)) // no pass over it here says when its jobs are done
 	if p.mem.toldNewer != cause.version {
 		p.mem.toldNewer = cause.version
 		log.FromContext(ctx).Info("The run is left alone", "cause", cause.Error())

@@ -18,10 +18,12 @@ const roomPatience = 2 * time.Minute
 // jobPatience is when jobs are tried again that found no room.
 const jobPatience = 5 * time.Second
 
-// noRoom is what is known of a NATS that is full, and refuses what the run has to store.
+// noRoom is what is known of a NATS that is full, and refuses what the run has to store, or of a
+// share of it that is used up.
 type noRoom struct {
 	since         time.Time // zero: it refuses nothing
 	jobs, outputs bool      // which it refuses
+	share         bool      // it was the share of the run or its namespace that had no room, for jobs
 	refusedAt     time.Time // when it refused an output last
 	seeded        bool      // what an earlier owner said was asked for
 }
@@ -31,8 +33,8 @@ type noRoom struct {
 func seedRoom(p *pass) {
 	if m := &p.mem.noRoom; !m.seeded {
 		m.seeded = true
-		if at := report.NoRoomSaid(p.run); !at.IsZero() {
-			m.since, m.jobs, m.outputs, m.refusedAt = at, true, true, p.r.Clock.Now()
+		if at, share := report.NoRoomSaid(p.run); !at.IsZero() {
+			m.since, m.share, m.jobs, m.outputs, m.refusedAt = at, share, true, !share, p.r.Clock.Now()
 		}
 	}
 }
@@ -51,7 +53,7 @@ func noteRoom(p *pass) {
 	case !waits && known:
 		m.since, p.later = time.Time{}, pacing.Earliest(p.later, now)
 	case waits && !known:
-		m.since = now
+		m.since, m.share = now, p.jobs.OnlyShare() && !m.outputs
 	}
 	comeAgainForRoom(p, now)
 }

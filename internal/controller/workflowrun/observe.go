@@ -150,6 +150,7 @@ func (p *pass) begin() {
 func (r *Reconciler) letGo(ctx context.Context, key types.NamespacedName, uid types.UID) {
 	if m := r.memories.peek(key); m != nil && m.uid != uid {
 		r.Leases.Cache.Drop(ctx, m.uid)
+		r.Dispatch.Forget(string(m.uid))
 	}
 }
 

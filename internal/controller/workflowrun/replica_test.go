@@ -36,6 +36,7 @@ import (
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
@@ -181,7 +182,11 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	})
 	r.Known = r.router.Orphans().Known
 	r.Stream = &results.Stream{Answers: hookedReader{r}, Clock: r.Clock, Asked: r.Metrics.AnswersAsked}
-	r.Dispatch = &dispatch.Dispatcher{Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency}
+	seen := func() backlog.Stream { return backlog.Stream(bus.JobsBytes(r.bus.Conn)) }
+	r.Dispatch = &dispatch.Dispatcher{
+		Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency, Backlog: backlog.New(seen, r.Driven.Part),
+	}
+	r.registry.MustRegister(r.Dispatch.Backlog)
 	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Strays: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
 	r.Templates = templates.New(r.Live, &revisions.Store{Live: r.Live, Client: r.Client, Owner: FieldOwner}, r.Clock, templates.MaxBytes)
 	r.Children = &children.Children{Client: r.Client, Live: r.Live, Clock: r.Clock, Owner: FieldOwner}

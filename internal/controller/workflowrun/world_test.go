@@ -353,7 +353,10 @@ type task struct {
 }
 
 // take takes all jobs that wait, unacknowledged.
-func (w *world) take(ctx context.Context) []*task {
+func (w *world) take(ctx context.Context) []*task { return w.takeOf(ctx, topic) }
+
+// takeOf is take for the jobs of a topic.
+func (w *world) takeOf(ctx context.Context, topic string) []*task {
 	c, err := w.js.Consumer(ctx, w.names.JobsStream(), protocol.Durable(topic))
 	if err != nil {
 		return nil // nothing was dispatched yet, or NATS is being restarted

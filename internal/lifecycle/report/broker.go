@@ -43,6 +43,8 @@ func (r *Report) inFlight() bool {
 const (
 	natsBegin = "NATS does not answer since "
 	roomBegin = "NATS has no room since "
+	// shareBegin is in place of roomBegin where others find room.
+	shareBegin = "The share of NATS for jobs of one run or namespace is used up since "
 )
 
 // brokerReason is the reason of a run that NATS holds up; "": it does not. An outage goes first:
@@ -71,26 +73,37 @@ func (r *Report) brokerText() string {
 	}
 }
 
-// NoRoomSaid is since when NATS has no room, as a run says; zero: it does not say so.
-func NoRoomSaid(run *v1alpha1.WorkflowRun) time.Time {
+// NoRoomSaid is since when NATS has no room, as a run says, and whether only its share of
+// it has none;
+// zero: it does not say so.
+func NoRoomSaid(run *v1alpha1.WorkflowRun) (since time.Time, share bool) {
 	if run.Status == nil {
-		return time.Time{}
+		return time.Time{}, false
 	}
 	c := status.Condition(run.Status, v1alpha1.ConditionSucceeded)
 	if c == nil || c.Reason != v1alpha1.ReasonWaitingForRoom {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	_, text, _ := strings.Cut(c.Message, roomBegin)
+	_, text, is := strings.Cut(c.Message, roomBegin)
+	if !is {
+		_, text, share = strings.Cut(c.Message, shareBegin)
+	}
 	at, err := time.Parse(time.RFC3339, text[:min(len(text), len("2006-01-02T15:04:05Z"))])
 	if err != nil {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return at
+	return at, share
 }
 
-// roomText keeps the moment that the condition tells, as natsText does.
+// roomText keeps the moment that the condition tells, as natsText does, and what had no room then:
+// both may change from one try to the next.
 func (r *Report) roomText() string {
-	return cmp.Or(r.said(roomBegin), roomBegin+r.in.NoRoom.UTC().Format(time.RFC3339)+": jobs and outputs wait")
+	since := r.in.NoRoom.UTC().Format(time.RFC3339)
+	text := roomBegin + since + ": jobs and outputs wait"
+	if r.in.NoShare {
+		text = shareBegin + since + ": jobs wait until others are done"
+	}
+	return cmp.Or(r.said(roomBegin), r.said(shareBegin), text)
 }
 
 // natsText keeps the moment that the condition tells: another process, say after a restart, noticed

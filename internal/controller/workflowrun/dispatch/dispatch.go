@@ -20,6 +20,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
@@ -45,6 +46,8 @@ type Dispatcher struct {
 	Clock      clock.PassiveClock
 	Recoveries *prometheus.CounterVec
 	Latency    prometheus.Observer
+	// Backlog has a share of the stream for the jobs of each run; nil: they may have all of it.
+	Backlog *backlog.Room
 	// Traces gives jobs their place in traces; nil, and an empty text: they have none.
 	Traces func(run *v1alpha1.WorkflowRun, id protocol.JobID) string
 
@@ -152,8 +155,14 @@ type lease interface{ Err() error }
 // them before: the fence and resourceVersion of that write say that it is ours.
 func (s *Session) Publish(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.Job) error {
 	return s.each(run, held, fresh, func(j lifecycle.Job) (bool, error) {
-		err := s.all.Jobs.Publish(ctx, s.job(run, j))
+		job := s.job(run, j)
+		if !s.hold(run, job, len(j.Input)) {
+			s.gate.note(j, 0, errShareUsed)
+			return false, errShareUsed
+		}
+		err := s.all.Jobs.Publish(ctx, job)
 		s.gate.note(j, 0, err)
+		s.giveBack(j.ID, err)
 		if err != nil {
 			return true, fmt.Errorf("publish job %s: %w", j.ID, err)
 		}
@@ -177,15 +186,7 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 			enough.Store(true)
 			return false, render.ErrEnough
 		}
-		job := s.job(run, j)
-		rendered := 0
-		job.Render = func(ctx context.Context) (json.RawMessage, error) {
-			data, err := input(ctx, j.ID)
-			rendered = len(data)
-			return data, err
-		}
-		outcome, err := s.all.Jobs.Recover(ctx, job)
-		s.gate.note(j, rendered, err)
+		outcome, err := s.recoverOne(ctx, run, j, input)
 		if errors.Is(err, render.ErrEnough) {
 			enough.Store(true)
 		}
@@ -196,6 +197,34 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 		return outcome == jobs.Published, nil
 	})
 	return enough.Load() || s.lostMore, err
+}
+
+// recoverOne brings one attempt to NATS, if it is nowhere and its share has room for it. Where it is
+// known not to have, because the attempt was refused before, NATS is not asked.
+func (s *Session) recoverOne(ctx context.Context, run *v1alpha1.WorkflowRun, j lifecycle.Job, input renderer) (jobs.RecoverOutcome, error) {
+	job, rendered := s.job(run, j), 0
+	if known := s.gate.known(j.ID); known > 0 && !s.hold(run, job, known) {
+		s.gate.note(j, known, errShareUsed)
+		return 0, errShareUsed
+	}
+	job.Render = func(ctx context.Context) (json.RawMessage, error) {
+		data, err := input(ctx, j.ID)
+		rendered = len(data)
+		if err == nil && !s.hold(run, job, len(data)) {
+			err = errShareUsed
+		}
+		return data, err
+	}
+	outcome, err := s.all.Jobs.Recover(ctx, job)
+	s.gate.note(j, rendered, err)
+	s.giveBack(j.ID, err)
+	switch outcome {
+	case jobs.Queued:
+		s.found(run, job)
+	case jobs.Answered:
+		s.all.Backlog.Drop(j.ID)
+	}
+	return outcome, err
 }
 
 // each does something for several jobs at a time, and remembers those for which it worked as
@@ -244,7 +273,7 @@ func (s *Session) note(failed error, run *v1alpha1.WorkflowRun, j lifecycle.Job,
 	case isLost:
 		_, known := s.lost[j.ID]
 		s.lost[j.ID], s.lostMore = lost.Error(), s.lostMore || !known
-	case errors.Is(err, render.ErrEnough):
+	case errors.Is(err, render.ErrEnough), errors.Is(err, errShareUsed):
 	case err != nil:
 		return errors.Join(failed, err)
 	default:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -118,6 +119,9 @@ func (s *Session) findSome(ctx context.Context, run *v1alpha1.WorkflowRun, topic
 	for _, j := range list {
 		if where := found[j.ID]; where != 0 {
 			s.all.Recoveries.WithLabelValues(where.String()).Inc()
+			if where == jobs.Queued {
+				s.found(run, s.job(run, j))
+			}
 			_ = s.note(nil, run, j, nil)
 		}
 	}

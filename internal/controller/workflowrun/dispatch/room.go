@@ -15,27 +15,44 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mostRefused bounds the jobs of one pass that NATS may refuse in a row for want of room.
+// mostRefused bounds the jobs of one pass that may be refused in a row for want of room.
 const mostRefused = 3
 
-// gate keeps jobs back, for the rest of a pass, for which NATS will have no room either: those that
-// are not smaller than one which it refused, and all of them after some refusals in a row.
+// gate keeps jobs back, for the rest of a pass, for which there will be no room either: those that
+// are not smaller than one which was refused, by NATS or by the share of their run, and all of them
+// after some refusals in a row.
 type gate struct {
 	mu    sync.Mutex
 	sizes map[protocol.JobID]int // of inputs, as far as they are known: the State's, of what was refused
 	full  bool                   // one was refused
+	nats  bool                   // by NATS: else its share of the stream is used up
 	least int                    // the smallest that was refused
 	row   int                    // refusals since something found room
 	// tried says that NATS was asked to take one, and answered; it may have refused others.
 	tried bool
 }
 
-// inOrder are jobs with those last that found no room before, the largest at the end.
+// inOrder are jobs with those last that found no room before: first those of which no size is
+// known, as not even their fences found room, and the largest at the end.
 func (g *gate) inOrder(list []lifecycle.Job) []lifecycle.Job {
 	if len(g.sizes) == 0 {
 		return list
 	}
-	return slices.SortedStableFunc(slices.Values(list), func(a, b lifecycle.Job) int { return cmp.Compare(g.sizes[a.ID], g.sizes[b.ID]) })
+	rank := func(j lifecycle.Job) int {
+		size, refused := g.sizes[j.ID]
+		if !refused {
+			return -1
+		}
+		return size
+	}
+	return slices.SortedStableFunc(slices.Values(list), func(a, b lifecycle.Job) int { return cmp.Compare(rank(a), rank(b)) })
+}
+
+// known is the size of the input of a job that was refused before; 0: it is not known.
+func (g *gate) known(id protocol.JobID) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sizes[id]
 }
 
 // admits says whether a job may find room. One of which the size is not known may.
@@ -56,13 +73,13 @@ func (g *gate) note(j lifecycle.Job, rendered int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch known := max(len(j.Input), g.sizes[j.ID]); {
-	case errors.Is(err, bus.ErrNoRoom):
+	case errors.Is(err, bus.ErrNoRoom), errors.Is(err, errShareUsed):
 		size := max(known, rendered)
 		if known == 0 || !g.full || size < g.least { // others under way say nothing new
 			g.row++
 		}
 		g.least, g.sizes[j.ID] = min(size, g.leastOr(size)), size
-		g.full = true
+		g.full, g.nats = true, g.nats || !errors.Is(err, errShareUsed)
 	case errors.Is(err, render.ErrEnough), errors.Is(err, bus.ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 	default:
 		g.tried = true
@@ -85,17 +102,21 @@ func (g *gate) fenced(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if errors.Is(err, bus.ErrNoRoom) {
-		g.full, g.least = true, 0 // nothing is smaller
+		g.full, g.nats, g.least = true, true, 0 // nothing is smaller
 	}
 }
 
-// Refused says whether NATS refused one of some jobs when it was last asked to take it.
+// Refused says whether one of some jobs was refused when it was last tried.
 func (s *Session) Refused(jobs []protocol.JobID) bool {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
 	return slices.ContainsFunc(jobs, func(id protocol.JobID) bool { _, refused := s.gate.sizes[id]; return refused })
 }
 
+// OnlyShare says whether it is the share of the run or its namespace that had no room for what was
+// refused in this pass: NATS was asked for nothing that it had no room for.
+func (s *Session) OnlyShare() bool { return s.gate.full && !s.gate.nats }
+
 // Room says what the pass found out about room in NATS: whether it was asked to take jobs, and
-// whether it refused some for want of it.
+// whether some were refused for want of it, by NATS or by their share.
 func (s *Session) Room() (tried, refused bool) { return s.gate.tried, s.gate.full }

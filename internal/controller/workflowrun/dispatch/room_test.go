@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -250,5 +251,20 @@ func TestSession_WhatWasRefusedIsRefusedUntilItIsAskedForAgain(t *testing.T) {
 	}
 	if s.gate.note(large, 0, errors.New("too many topics")); s.Refused(lacks) {
 		t.Error("it lacks something else, and is said to lack room")
+	}
+}
+
+// mutation: inOrder that takes no size for one that was not refused.
+func TestGate_WhatCouldNotBeFencedIsTriedAfterWhatWasNotRefused(t *testing.T) {
+	s, _, list := recovery(&emptyQueue{}, 3)
+	jobs := list()
+	s.gate.note(jobs[0], 1000, bus.ErrNoRoom)
+	s.gate.note(jobs[1], 0, fmt.Errorf("fence job: %w", bus.ErrNoRoom))
+	var order []protocol.JobID
+	for _, j := range s.gate.inOrder(jobs) {
+		order = append(order, j.ID)
+	}
+	if want := []protocol.JobID{jobs[2].ID, jobs[1].ID, jobs[0].ID}; !slices.Equal(order, want) {
+		t.Errorf("the order is %v, want %v", order, want)
 	}
 }

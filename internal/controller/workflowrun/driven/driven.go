@@ -185,6 +185,18 @@ func (p *Partitions) left(n int) (late bool) {
 	return at.late
 }
 
+// Part is how many of all partitions this process drives.
+func (p *Partitions) Part() (driven, of int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.parts {
+		if !p.parts[i].since.IsZero() {
+			driven++
+		}
+	}
+	return driven, len(p.parts)
+}
+
 // Drives says whether this process drives a run.
 func (p *Partitions) Drives(run types.UID) bool {
 	return !p.Since(run).IsZero()

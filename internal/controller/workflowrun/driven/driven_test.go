@@ -182,3 +182,13 @@ func TestPartitions_APassOfAnOwnerThatCameBackIsNotLate(t *testing.T) {
 		})
 	}
 }
+
+// mutation: Part that counts what has ended, or not what has begun.
+func TestPartitions_PartIsWhatIsDriven(t *testing.T) {
+	p, n := newPartitions(&owner{owns: true})
+	p.Begin([]int{n, (n + 1) % protocol.Partitions})
+	p.End(t.Context(), []int{n}, func([]int) {})
+	if driven, of := p.Part(); driven != 1 || of != protocol.Partitions {
+		t.Errorf("%d of %d are driven", driven, of)
+	}
+}

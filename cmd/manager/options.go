@@ -79,7 +79,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory of tls.crt and tls.key for the metrics, read again when they change; empty: a certificate is made at each start, and nobody can verify it.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
-	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time. Those of one namespace have half of the places at most.")
+	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time, and eight more that need a desk. Those of one namespace have half of the places at most.")
 	f.IntVar(&o.maxWrites, "max-concurrent-writes", 4, "Status writes at the same time, and one more for a namespace that has none. More than the API server has cores to work on only wait there, where runs whose turn it is at their tenant's gate cannot go first.")
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a while. A run, and a namespace, has a share of them.")
 	f.Int64Var(&o.inboxBytes, "inbox-bytes", 96<<20, "Bytes that they may hold of the memory; a run, and a namespace, has a share of them.")

@@ -80,7 +80,7 @@ type sharing struct {
 
 func newSharing(o options) *sharing {
 	s := &sharing{waker: &workflowrun.Waker{}, places: shares.NewMetrics(metrics.Registry)}
-	s.turns = shares.NewTurns(o.maxConcurrent, s.places.Of("pass"), s.waker.Wake)
+	s.turns = shares.NewTurns(o.maxConcurrent, s.places.Of("pass"), s.waker.Wake).WithAside(shares.Aside, s.places.Of("aside"))
 	s.desks = shares.NewDesks(shares.RoomOfProcess(), s.turns, clock.RealClock{}, s.places.Of("desk"))
 	return s
 }

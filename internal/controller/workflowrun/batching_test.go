@@ -13,10 +13,12 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -31,6 +33,8 @@ import (
 //   - decide.go decideFirst that returns its first decision: each costly step is written by itself;
 //     one that does not look whether more is known goes round in circles where costly steps fail;
 //     Early of the pass's own context has a write under the lock end with the operator;
+//     passUnder without From has large runs keep the places for passes, without its look whether
+//     the run is in line, it is written as its quick decision says;
 //     passUnder without Until keeps a hand-over waiting for a desk, and passOver that takes its
 //     end for an error fails;
 //     decide without Pause does not rest while it evaluates;
@@ -157,6 +161,34 @@ var _ = Describe("batching", func() {
 			Entry("to write a large object", "true", 1<<20, NodeTimeout(2*patience)),
 		)
 
+		It("leaves its place to others while it waits for a desk, or its run is in line for one", func(ctx SpecContext) {
+			run := create(ctx, costly)
+			q := r.awake()
+			r.Turns = shares.NewTurns(1, shares.KindMetrics{}, r.Waker.Wake).WithAside(1, shares.KindMetrics{})
+			r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
+			other := r.Desks.For("others")
+			Expect(other.SitDown(ctx)).To(BeTrue())
+			passed := make(chan error, 1)
+			go func() {
+				_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+				passed <- err
+			}()
+			Eventually(func() float64 { return r.counter("syncopate_places_waiting", "kind", "desk") }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeEquivalentTo(1))
+			small := w.create(ctx, []v1alpha1.Step{step("a")})
+			r.inFlight(ctx, small, 1)
+			second := w.create(ctx, run.Spec.Steps, func(s *v1alpha1.WorkflowRunSpec) { *s = run.Spec })
+			for range 2 { // whoever wakes it meanwhile
+				Expect(r.mustPass(ctx, second)).To(Equal(reconcile.Result{}))
+			}
+			Expect(w.get(ctx, second).Unwritten()).To(BeTrue())
+			r.inFlight(ctx, small, 1)
+			Expect(q.Len()).To(BeZero())
+			other.StandUp()
+			Eventually(passed).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Receive(Succeed()))
+			Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunRunning))
+			r.woken(ctx, q, "the run that was in line goes on", func() bool { return len(lifecycle.InFlight(w.get(ctx, second))) == n })
+		}, NodeTimeout(3*patience))
+
 		It("writes a large run under its lock when its operator stops, though it waits for a desk", func(ctx SpecContext) {
 			w = newWorld(ctx)
 			r = w.newReplica(ctx, "r")
@@ -169,6 +201,7 @@ var _ = Describe("batching", func() {
 			r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
 			r.Writes = shares.New(1, false, shares.KindMetrics{})
 			r.inFlight(ctx, run, 1)
+			r.Turns = shares.NewTurns(16, shares.KindMetrics{}, r.Waker.Wake).WithAside(0, shares.KindMetrics{}) // so it stays where it is
 			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = 0
 			w.takeAll(ctx, 1)[0].succeed(ctx)
 			r.pumpAll(ctx, 1)

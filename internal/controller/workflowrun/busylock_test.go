@@ -13,8 +13,11 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -36,6 +39,29 @@ func saysBusy(run *v1alpha1.WorkflowRun) bool {
 }
 
 // passes makes so many, with the time between them that they ask for.
+// aside has another namespace have all places aside, of which there are so many, until it leaves.
+func (r *replica) aside(n int) (leave func()) {
+	GinkgoHelper()
+	r.Turns = shares.NewTurns(16, shares.KindMetrics{}, r.Waker.Wake).WithAside(n, shares.KindMetrics{})
+	r.Desks = shares.NewDesks(shares.Room{Desks: 2, Rest: 1}, r.Turns, r.Clock, shares.KindMetrics{})
+	turn, may := r.Turns.Enter(types.NamespacedName{Namespace: "others", Name: "run"})
+	Expect(may).To(BeTrue())
+	d := r.Desks.For("others")
+	d.From(turn)
+	Expect(d.StepAside()).To(Succeed())
+	return func() { r.Turns.Release(turn) }
+}
+
+// largeResults has jobs succeed with outputs for which a pass needs a desk.
+func (r *replica) largeResults(ctx context.Context, tasks []*task) {
+	GinkgoHelper()
+	for _, t := range tasks {
+		t.say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", 60<<10)))
+		Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+	}
+	r.pumpAll(ctx, len(tasks))
+}
+
 func (r *replica) passes(ctx context.Context, run *v1alpha1.WorkflowRun, n int) {
 	GinkgoHelper()
 	for range n {
@@ -153,6 +179,58 @@ var _ = Describe("a run lock that stays busy", func() {
 		Entry("it was busy", false, NodeTimeout(2*patience)),
 		Entry("another wrote last", true, NodeTimeout(2*patience)),
 	)
+
+	// mutations: lockFirst without StepAside takes the lock; beforeDeciding that goes on without
+	// the lock then, or decides without its outputs, or passUnder that does not look whether the
+	// run is in line, says something else.
+	DescribeTable("is not taken early while its run is in line for a desk, if", func(ctx SpecContext, another bool) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		first := w.newReplica(ctx, "first")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list)
+		first.inFlight(ctx, run, 8)
+		r := first
+		if another {
+			first.kill(ctx)
+			r = w.newReplica(ctx, "r")
+			r.Index.See(run)
+		}
+		r.largeResults(ctx, w.takeAll(ctx, 8))
+		q, others := r.awake(), r.aside(1)
+		w.clock.Step(time.Second)
+		Expect(r.mustPass(ctx, run)).To(Equal(reconcile.Result{}))
+		Expect(w.locked(ctx, run)).To(BeFalse())
+		Expect(q.Len()).To(BeZero())
+		others()
+		Expect(q.Len()).To(Equal(1))
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	},
+		Entry("this process wrote last", false, NodeTimeout(2*patience)),
+		Entry("another wrote last", true, NodeTimeout(2*patience)),
+	)
+
+	// mutations: lockFirst that steps aside where the lock was busy; withoutLock without Stay.
+	It("does not keep a run waiting in line whose time is over", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
+		r.inFlight(ctx, run, 8)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run) // the lease lingers no more
+		w.takeLock(ctx, run)
+		tasks := w.takeAll(ctx, 8)
+		tasks[0].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		r.largeResults(ctx, tasks[1:])
+		w.clock.Step(2 * time.Minute)
+		defer r.aside(1)()
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded), "all results count")
+	}, NodeTimeout(2*patience))
 
 	// mutation: lockFirst that does not ask whether the run would change makes this fail.
 	It("is not wanted by many bytes of results that are of no use: they are settled without it", func(ctx SpecContext) {

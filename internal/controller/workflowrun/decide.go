@@ -30,6 +30,8 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		switch {
 		case d.Cut && p.desk.SitDown(ctx):
 			continue // with time for what takes long
+		case p.desk.InLine():
+			return d
 		case asked:
 			continue // what was found out does not wait for the object store
 		case !d.Needs.Outputs():
@@ -135,15 +137,25 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.locks = asked
 		p.lookAgainAfter(ctx, err, "No answer about locks")
 	}
+	stayWithAnswers(p)
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
 	signalled := n.Signals && askSignals(ctx, p)
 	return n.Claim || n.Admission || len(n.Locks) > 0 || answered || signalled
 }
 
+// stayWithAnswers has a pass go on where it is that has got an answer which is not given again,
+// that of a gate of strategy Lock, or locks, for which others may wait.
+func stayWithAnswers(p *pass) {
+	answered := p.slot.Gate.State != lifecycle.GateUnasked && p.slot.Since.IsZero()
+	if answered && p.policy.Admission.Waits() || len(p.locks) > 0 {
+		p.desk.Stay()
+	}
+}
+
 // outputsMissing has what a decision lacks of the object store tried again.
 func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause error) {
-	if errors.Is(cause, driven.ErrHandedOver) {
-		return // the next owner has them
+	if errors.Is(cause, driven.ErrHandedOver) || p.desk.InLine() {
+		return // the next owner has them, or the next pass
 	}
 	wait := results.RetryDelay(cause, actRetryDelay)
 	if ctx.Err() == nil {

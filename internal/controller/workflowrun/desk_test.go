@@ -16,7 +16,11 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // mutation: mayWrite that does not ask for a desk makes this fail.
@@ -57,6 +61,33 @@ func TestALargeRunThatIsHandedOverIsWrittenWithoutADesk(t *testing.T) {
 		t.Errorf("it is not written: %v", err)
 	} else {
 		done()
+	}
+}
+
+// mutations: stayWithAnswers that has each pass stay that asked, or none; one that does not look at
+// one of the two.
+func TestAPassGoesOnWithWhatTheNextOneWouldNotGet(t *testing.T) {
+	waits := policy.Effective{Admission: policy.Admission{Lock: &policy.AdmissionLock{}}}
+	open := slots.Answer{Gate: lifecycle.Gate{State: lifecycle.GateOpen}}
+	for name, c := range map[string]struct {
+		p    pass
+		want bool
+	}{
+		"it asked nothing":                    {pass{observed: observed{policy: waits}}, false},
+		"there is no answer yet":              {pass{observed: observed{policy: waits}, found: found{slot: slots.Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: epoch}}}, false},
+		"its gate answered":                   {pass{observed: observed{policy: waits}, found: found{slot: open}}, true},
+		"its gate answers as often as wanted": {pass{found: found{slot: open}}, false},
+		"it has locks":                        {pass{found: found{locks: holds.Asked{"": {}}}}, true},
+	} {
+		turns := shares.NewTurns(1, shares.KindMetrics{}, func(types.NamespacedName) {}).WithAside(0, shares.KindMetrics{})
+		turn, _ := turns.Enter(types.NamespacedName{Namespace: "a", Name: "run"})
+		p := c.p
+		p.desk = (*shares.Desks)(nil).For("a")
+		p.desk.From(turn)
+		stayWithAnswers(&p)
+		if err := p.desk.StepAside(); (err == nil) != c.want {
+			t.Errorf("%s: it stays: %t", name, !c.want)
+		}
 	}
 }
 

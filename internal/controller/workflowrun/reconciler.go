@@ -5,7 +5,6 @@ package workflowrun
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -118,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer r.Turns.Release(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
 	wait, cleaned := r.cleanUp(ctx, req.NamespacedName)
-	result, err := r.passOver(ctx, req.NamespacedName)
+	result, err := r.passOver(ctx, turn, req.NamespacedName)
 	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
 		result.RequeueAfter = wait
 	}
@@ -126,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // passOver makes the pass over the run of a name, if there is one that this process drives.
-func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (result reconcile.Result, err error) {
+func (r *Reconciler) passOver(ctx context.Context, turn *shares.Pass, key types.NamespacedName) (result reconcile.Result, err error) {
 	run, err := r.read(ctx, key)
 	if err != nil || run == nil {
 		return reconcile.Result{}, err
@@ -141,7 +140,7 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 			r.Leases.Leave(ctx, func(uid types.UID) bool { return uid == run.UID }) // it may have got in line after those who left in time
 		}
 	}()
-	result, err = r.passUnder(ctx, while, run)
+	result, err = r.passUnder(ctx, while, turn, run)
 	if err != nil && (errors.Is(context.Cause(while), ownership.ErrNotOwned) || errors.Is(err, driven.ErrHandedOver)) {
 		log.FromContext(ctx).V(1).Info("A pass ended as its run is handed over", "cause", err.Error())
 		return reconcile.Result{}, nil // the next owner makes another, and so does this one if that is itself
@@ -150,13 +149,14 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 }
 
 // passUnder makes the pass; the run may be written until while ends.
-func (r *Reconciler) passUnder(ctx, while context.Context, run *v1alpha1.WorkflowRun) (result reconcile.Result, err error) {
+func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, run *v1alpha1.WorkflowRun) (result reconcile.Result, err error) {
 	p, err := r.observe(ctx, run)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	p.while = while
 	defer p.desk.StandUp()
+	p.desk.From(turn)
 	// An operator that stops ends what it is in the middle of, and does not wait for its
 	// desk any less.
 	early, cancel := r.Driven.Early(context.WithoutCancel(ctx), run.UID)
@@ -168,7 +168,9 @@ func (r *Reconciler) passUnder(ctx, while context.Context, run *v1alpha1.Workflo
 	case lifecycle.Finished(p.run):
 		return p.finished(ctx)
 	default:
-		result, err = p.advance(ctx)
+		if result, err = p.advance(ctx); p.desk.InLine() {
+			return reconcile.Result{}, nil // it is woken, and begins anew
+		}
 		return inTime(p, result), err
 	}
 }
@@ -183,12 +185,16 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.lookUpJobs(ctx)
 	plan := decideFirst(ctx, p)
 	p.mem.outputs = p.outputs.Facts()
+	if p.desk.InLine() {
+		return reconcile.Result{}, shares.ErrInLine
+	}
 	if result, done, err := p.withoutNeed(ctx, plan); done {
 		return result, err
 	}
 	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
 		return reconcile.Result{}, err
 	}
+	p.desk.Stay()
 	if err := p.lock.Take(ctx, p.run, pathOf(p.batch)); err != nil {
 		return p.withoutLock(ctx, err)
 	}
@@ -208,7 +214,10 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	if until := notBefore(p); !until.IsZero() {
 		return p.again(until), true, nil
 	}
-	if err := lockFirst(ctx, p); err != nil {
+	switch err := lockFirst(ctx, p); {
+	case p.desk.InLine():
+		return reconcile.Result{}, true, err
+	case err != nil:
 		result, err = p.withoutLock(ctx, err)
 		return result, true, err
 	}
@@ -221,47 +230,6 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	return reconcile.Result{}, false, nil
 }
 
-// lockFirst takes the lock of a run before it is known all what for, if many bytes of results wait
-// and the lock may well be busy: it was, or another process wrote the run last. To find out all
-// means to read them, and to store what is made of them, each time for nothing.
-func lockFirst(ctx context.Context, p *pass) error {
-	if !shares.Large(p.batch.Bytes()) || wroteLast(p) && !p.lock.WasBusy() {
-		return nil
-	}
-	in := outline(ctx, p, p.lock.Tentative(p.run))
-	for i := range in.Results {
-		in.Results[i].Result.Output, in.Results[i].Result.OutputRef = nil, nil
-	}
-	if d := lifecycle.Decide(in); !slices.ContainsFunc(d.Verdicts, counts) {
-		return nil // they are of no use, and need no lock to be settled
-	}
-	return p.lock.TakeEarly(ctx, p.run, pathOf(p.batch))
-}
-
-// counts says whether a result is one that changes its run, or may.
-func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == lifecycle.Waiting }
-
-// outline is what tells at little cost whether a run would change. Its results are copies.
-func outline(ctx context.Context, p *pass, lock lifecycle.Lock) lifecycle.Input {
-	in := p.input(ctx, lock)
-	in.Glance = true
-	return in
-}
-
-// deskForAnEnd makes sure that a run with many bytes of results, which is to end without the lock,
-// may read them: they count in its end.
-func deskForAnEnd(ctx context.Context, p *pass, lock lifecycle.Lock) error {
-	if p.desk.Has() || !shares.Large(p.batch.Bytes()) {
-		return nil
-	}
-	in := outline(ctx, p, lock)
-	in.Results = nil
-	if d := lifecycle.Decide(in); !d.Changed && !d.Needs.Any() {
-		return nil
-	}
-	return p.desk.ForOutputs(ctx, p.batch.Bytes())
-}
-
 // underLockUntilItFits works under the lock, and again, at once, if the run is to end in a form
 // that needs less room: a next owner would not know, and begin with the largest form.
 func underLockUntilItFits(ctx context.Context, p *pass) (result reconcile.Result, err error) {
@@ -272,14 +240,6 @@ func underLockUntilItFits(ctx context.Context, p *pass) (result reconcile.Result
 		result, err = p.underLock(ctx)
 	}
 	return result, err
-}
-
-// pathOf says what the lock is wanted for.
-func pathOf(batch *results.Batch) string {
-	if batch.Empty() {
-		return "reconcile"
-	}
-	return "result"
 }
 
 // withoutNeed ends a pass for which the lock would be of no use, or is not of use yet.
@@ -356,6 +316,7 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 // withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again
 // for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
+	p.desk.Stay() // an end is not to wait for another pass, which might have the same fate
 	lock, class := p.lock.Without(p.run, cause)
 	p.batch.TakeAll() // it may write an end
 	if err := deskForAnEnd(ctx, p, lock); err != nil {

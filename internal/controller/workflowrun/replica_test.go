@@ -117,7 +117,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 		Events: r.recorder, StepEvents: true, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience, AloneAfter: AloneAfter,
 		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Holds: &holds.Holds{}, SemaphoreChanged: func(string) {}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
 		Driven: driven.New(w.clock, ownsAll{}),
-		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
+		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}).WithAside(shares.Aside, shares.KindMetrics{}),
 	}
 	r.Driven.Begin(protocol.AllPartitions())
 	for _, f := range adjust {

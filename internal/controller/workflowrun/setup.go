@@ -21,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -33,7 +34,7 @@ const maxBackoff = 5 * time.Second
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              passes.UntilStop(r),
-		MaxConcurrentReconciles: maxConcurrent + 1, // one says to runs that have to wait for their turn that they have
+		MaxConcurrentReconciles: maxConcurrent + shares.Aside + 1, // one says to runs that have to wait for their turn that they have
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, maxBackoff),
 	})
 	if err != nil {

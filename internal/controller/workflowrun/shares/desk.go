@@ -4,6 +4,7 @@ package shares
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,8 +17,12 @@ const (
 	// deskShare is the part of all cores, one in so many, that desks take together at most while
 	// others want passes: what a pass does at its desk, the API server and NATS do as much for.
 	deskShare = 8
-	// fewWait is how many passes may wait for desks while those there rest longer than they work.
-	// Each has a place for passes meanwhile, for which the passes of others may wait.
+	// Aside is how many passes over runs wait for desks, or work there, beside those for which
+	// there are places for passes. Namespaces share it: one has half of it at most. Each has its
+	// run in memory; the others that need a desk are in line by their names.
+	Aside = 8
+	// fewWait is how many may wait for desks, or be in line for a place aside, while those there
+	// rest longer than they work: of more than that the last would wait for too long.
 	fewWait = 3
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large
 	// outputs: 24 MiB of text that was read, what is stored, and what is being read; some of it
@@ -43,6 +48,9 @@ const (
 	// passes: it has all runs to look at, and each is waited for by somebody.
 	takingOver = time.Second
 )
+
+// ErrInLine says that a pass is to end as its run is in line for a place aside: it is woken.
+var ErrInLine = errors.New("the run is in line for a desk")
 
 // Room is how many desks there are, and how long a pass is idle for its work at one if others want
 // passes: so many times as long.
@@ -114,6 +122,9 @@ type Desk struct {
 	desks  *Desks
 	tenant string
 	until  context.Context //nolint:containedctx // ends what the pass waits for here; nil: nothing does
+	pass   *Pass           // its place for passes; nil: it has none, or no other needs it
+	mayEnd bool            // the next pass may begin anew with all that this one has begun
+	inLine bool            // the pass is to end
 	leave  func()          // nil: the pass has no desk
 	came   time.Time       // when it sat down
 
@@ -128,13 +139,37 @@ func (d *Desks) For(tenant string) *Desk { return &Desk{desks: d, tenant: tenant
 // were the end of the pass.
 func (d *Desk) Until(until context.Context) { d.until = until }
 
+// From says which place for passes the pass has: it leaves that to others when it needs a desk. If
+// there is no other place for it, it is to end, and its run is in line.
+func (d *Desk) From(pass *Pass) { d.pass, d.mayEnd = pass, true }
+
+// Stay has the pass wait for a desk where it is from now on: it has what the next pass would not
+// get again, or what others wait for.
+func (d *Desk) Stay() { d.mayEnd = false }
+
+// InLine says that the pass is to end: its run is in line, and is woken.
+func (d *Desk) InLine() bool { return d.inLine }
+
+// StepAside has the pass leave its place before it needs a desk: who waits for one then has, say,
+// the run's lock. Its error is ErrInLine.
+func (d *Desk) StepAside() error {
+	if !d.inLine && d.pass != nil {
+		d.inLine = d.pass.stepAside(d.mayEnd)
+	}
+	if d.inLine {
+		return ErrInLine
+	}
+	return nil
+}
+
 // Has says whether the pass has a desk.
 func (d *Desk) Has() bool { return d.leave != nil }
 
-// SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's
-// turn, and the pass keeps the desk until StandUp. False: it has one already, or the context ended.
+// SitDown gives the pass a desk. It waits, off the run's lock and aside as a rule, until it is its
+// tenant's turn, and the pass keeps the desk until StandUp. False: it has one already, the context
+// ended, or the pass is InLine.
 func (d *Desk) SitDown(ctx context.Context) bool {
-	if d.leave != nil {
+	if d.leave != nil || d.StepAside() != nil {
 		return false
 	}
 	waiting, cancel := d.bounded(ctx)
@@ -175,7 +210,7 @@ func (d *Desk) restDue() time.Duration {
 		return 0
 	}
 	rest := d.desks.rest
-	if d.desks.places.Waiting() > fewWait {
+	if d.desks.places.Waiting()+d.desks.turns.standInLine() > fewWait {
 		rest = min(rest, 1)
 	}
 	return min(time.Duration(rest*float64(d.desks.clock.Since(d.worked))), maxRest)
@@ -269,8 +304,11 @@ func (d *Desk) ForOutputs(ctx context.Context, bytes int64) error {
 func (d *Desk) need(ctx context.Context) error {
 	bounded, cancel := d.bounded(ctx)
 	defer cancel()
-	if d.leave != nil || d.SitDown(bounded) {
+	switch {
+	case d.leave != nil || d.SitDown(bounded):
 		return nil
+	case d.inLine:
+		return ErrInLine
 	}
 	<-bounded.Done() // its cause is the reason
 	return fmt.Errorf("wait for a desk: %w", context.Cause(bounded))

@@ -317,10 +317,11 @@ func TestWhoTakesOverLeavesItsDesksEmptyForAMoment(t *testing.T) {
 	sits(false)
 }
 
-// mutation: restDue that does not look at who waits makes this fail, or that counts wrongly.
+// mutation: restDue that does not look at who waits, or who is in line, makes this fail, or that
+// counts wrongly.
 func TestADeskRestsNoLongerThanItWorksWhereManyWaitForIt(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	turns := NewTurns(2, KindMetrics{}, func(types.NamespacedName) {})
+	turns := NewTurns(2, KindMetrics{}, func(types.NamespacedName) {}).WithAside(0, KindMetrics{})
 	desks := NewDesks(Room{1, 3}, turns, clk, KindMetrics{})
 	d := desks.For("a")
 	if !d.SitDown(t.Context()) {
@@ -337,7 +338,13 @@ func TestADeskRestsNoLongerThanItWorksWhereManyWaitForIt(t *testing.T) {
 		if got := d.restDue(); got != want {
 			t.Errorf("with %d that wait it rests %s, want %s", n, got, want)
 		}
-		desks.places.Take(string(rune('b'+n)), func() {})
+		if n%2 == 0 {
+			desks.places.Take(string(rune('b'+n)), func() {})
+			continue
+		}
+		pass, _ := turns.Enter(types.NamespacedName{Namespace: "c", Name: string(rune('b' + n))})
+		pass.stepAside(true)
+		turns.Release(pass)
 	}
 }
 

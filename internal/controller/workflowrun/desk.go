@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// lockFirst takes the lock of a run before it is known all what for, if many bytes of results wait
+// and the lock may well be busy: it was, or another process wrote the run last. To find out all
+// means to read them, and to store what is made of them, each time for nothing. It waits for its
+// desk with the lock then.
+func lockFirst(ctx context.Context, p *pass) error {
+	if !shares.Large(p.batch.Bytes()) || wroteLast(p) && !p.lock.WasBusy() {
+		return nil
+	}
+	in := outline(ctx, p, p.lock.Tentative(p.run))
+	for i := range in.Results {
+		in.Results[i].Result.Output, in.Results[i].Result.OutputRef = nil, nil
+	}
+	if d := lifecycle.Decide(in); !slices.ContainsFunc(d.Verdicts, counts) {
+		return nil // they are of no use, and need no lock to be settled
+	}
+	if !p.lock.WasBusy() { // else its turn may have come, for a moment
+		if err := p.desk.StepAside(); err != nil {
+			return err
+		}
+	}
+	if err := p.lock.TakeEarly(ctx, p.run, pathOf(p.batch)); err != nil {
+		return err
+	}
+	p.desk.Stay()
+	return nil
+}
+
+// counts says whether a result is one that changes its run, or may.
+func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == lifecycle.Waiting }
+
+// outline is what tells at little cost whether a run would change. Its results are copies.
+func outline(ctx context.Context, p *pass, lock lifecycle.Lock) lifecycle.Input {
+	in := p.input(ctx, lock)
+	in.Glance = true
+	return in
+}
+
+// deskForAnEnd makes sure that a run with many bytes of results, which is to end without the lock,
+// may read them: they count in its end.
+func deskForAnEnd(ctx context.Context, p *pass, lock lifecycle.Lock) error {
+	if p.desk.Has() || !shares.Large(p.batch.Bytes()) {
+		return nil
+	}
+	in := outline(ctx, p, lock)
+	in.Results = nil
+	if d := lifecycle.Decide(in); !d.Changed && !d.Needs.Any() {
+		return nil
+	}
+	return p.desk.ForOutputs(ctx, p.batch.Bytes())
+}
+
+// pathOf says what the lock is wanted for.
+func pathOf(batch *results.Batch) string {
+	if batch.Empty() {
+		return "reconcile"
+	}
+	return "result"
+}

@@ -34,7 +34,7 @@ func (s *Store) Drop(ctx context.Context, names []string) error {
 			return s.conn.Retryable("drop output", err)
 		}
 		subjects := []string{s.conn.Names.PayloadEntry(name)}
-		if err == nil { // its parts first: while the object has its name, somebody will come back to it
+		if err == nil && ownParts(name, e.NUID) { // first: while the object has its name, somebody will come back to it
 			subjects = []string{s.conn.Names.PayloadChunks(e.NUID), s.conn.Names.PayloadEntry(name)}
 		}
 		for _, subject := range subjects {
@@ -44,6 +44,14 @@ func (s *Store) Drop(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// ownParts says whether parts are of the run of an object. Whoever may write in the store can make an
+// entry that names those of another run, whose output would go with it. Parts that stay are loose, or
+// not his.
+func ownParts(name, nuid string) bool {
+	run, ok := protocol.PayloadRun(name)
+	return ok && strings.HasPrefix(nuid, protocol.PayloadNUID(run, ""))
 }
 
 // purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is

@@ -119,3 +119,30 @@ func TestSubjectsWithWildcardsCostNobodyTheirOutputs(t *testing.T) {
 	}
 	wantWhole(t, b, ref, data)
 }
+
+// A worker makes an entry of its own run that names the parts of another run's output.
+//
+// mutation: Drop that purges whatever parts an entry names.
+func TestAnEntryDoesNotTakeThePartsOfAnotherRunAlong(t *testing.T) {
+	b := newStore(t, natstest.Start(t))
+	ref, data := stored(t, b)
+	e, err := b.entry(t.Context(), ref.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := bustest.JobID(2)
+	id.RunUID = "another-run"
+	forged := protocol.PayloadName(id, ref.Digest)
+	say(t, b, body, b.conn.Names.PayloadEntry(forged))
+	if err := b.Drop(t.Context(), []string{forged}); err != nil {
+		t.Fatal(err)
+	}
+	wantWhole(t, b, ref, data)
+	if names, err := b.List(t.Context()); err != nil || !slices.Equal(names, []string{ref.Name}) {
+		t.Errorf("there are %v, %v", names, err)
+	}
+}

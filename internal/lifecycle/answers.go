@@ -39,15 +39,15 @@ func (a *questions) timedOut(at time.Time) bool {
 	return false
 }
 
-// runTimedOut is timedOut for a deadline of the run, which ends all attempts: anyInFlight says
+// runTimedOut is timedOut for a deadline of the run, which ends all attempts: anyAnswerable says
 // whether there are any. While it waits nothing begins.
-func (a *questions) runTimedOut(at time.Time, anyInFlight func() bool) bool {
+func (a *questions) runTimedOut(at time.Time, anyAnswerable func() bool) bool {
 	switch {
 	case at.IsZero() || a.now.Before(at):
 		return false
 	case len(a.waiting) > 0 && !a.known.GivenUp(a.now):
 		a.deferred = true
-	case !anyInFlight() || a.timedOut(at):
+	case !anyAnswerable() || a.timedOut(at):
 		return true
 	}
 	a.outOfTime = true
@@ -67,14 +67,18 @@ func (a *questions) arrived(id protocol.JobID) bool {
 // note remembers which attempts have answers at hand that could not be applied.
 func (a *questions) note(results []Result, verdicts []Verdict) {
 	for k, v := range verdicts {
-		if v != Waiting {
-			continue
+		if v == Waiting {
+			a.await(results[k].ID)
 		}
-		if a.waiting == nil {
-			a.waiting = map[protocol.JobID]bool{}
-		}
-		a.waiting[results[k].ID] = true
 	}
+}
+
+// await remembers an attempt whose answer waits.
+func (a *questions) await(id protocol.JobID) {
+	if a.waiting == nil {
+		a.waiting = map[protocol.JobID]bool{}
+	}
+	a.waiting[id] = true
 }
 
 // earliest collects the moments for a wake. What is due and waits for answers is none: the shell

@@ -34,11 +34,11 @@ func endDeleted(d *draft) {
 // passDeadlines ends a run that took too long since it was admitted or, where that clock was
 // started, waited too long before; and one whose finally steps took too long.
 func passDeadlines(d *draft) {
-	if d.answers.runTimedOut(status.ActiveDeadline(d.run, &d.st), func() bool { return anyInFlight(d) }) {
+	if d.answers.runTimedOut(status.ActiveDeadline(d.run, &d.st), func() bool { return anyAnswerable(d) }) {
 		finish(d, report.DeadlineExceeded(d.run, &d.st))
 		return
 	}
-	if d.answers.runTimedOut(status.FinallyEnd(d.run, &d.st), func() bool { return anyInFlight(d) }) {
+	if d.answers.runTimedOut(status.FinallyEnd(d.run, &d.st), func() bool { return anyAnswerable(d) }) {
 		cleanUpTimedOut(d)
 		return
 	}

@@ -161,7 +161,8 @@
 // Decide lists the stages in their order: results first, then what ends a run, then what begins.
 // So a result that races with a time-out or a deadline counts. A run whose last result arrives
 // together with spec.shutdown ends as Succeeded: the work is done, and saying Cancelled would be
-// false. All results of a batch are applied before one of them ends the run.
+// false. All results of a batch are applied before one of them ends the run; so are those to
+// attempts that began ahead of status, see below.
 //
 // # Answers before time-outs
 //
@@ -176,7 +177,9 @@
 //
 // An answer at hand whose output waits for the object store keeps its attempt from timing out, too.
 // While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a
-// minute from when the shell first could not have it (Answers.MissingSince); status says why. Then
+// minute from when the shell first could not have it (Answers.MissingSince); status says why. That
+// minute begins anew only while the stream has more answers than it gave at a time, and those get
+// into status: an answer that waits for the object store is no news when it is given again. Then
 // the shell asks once more, and what it still cannot have time-outs are decided without, and say
 // so. Cancel, Terminate, suspension and delays never wait.
 //
@@ -202,6 +205,15 @@
 //
 // A run in which a step may have to wait for a place of maxParallelSteps writes all first: which
 // one begins depends on the order of results. Times of replays differ; inputs do not.
+//
+// Say b was answered, too, and the process died before it wrote that b began. Whoever has both
+// results decides on both at once: b, whose job was out, succeeds in the decision that has a
+// succeed. So a deadline, a cancel, or a failed step, ends such a run as if
+// status had known of b. A deadline asks the stream also where nothing is in flight, if a first
+// attempt may have begun ahead. After it, only those answers to such attempts count that the stream
+// stored by then: that alone says that the attempt began before the deadline. Cancel does not ask,
+// and what is at hand counts. Steps with forEach, finally steps, second attempts and runs with
+// locks are never ahead, so none of this is for them.
 //
 // Status says that the run may be ahead of it (checkpoint), and keeps that for good.
 //
@@ -294,7 +306,8 @@
 //     J3 each attempt is stored once; J5 with one input; J6 maxParallelSteps holds with workers,
 //     whatever status says; J8 no job begins after it was taken back. (J4, that NATS refuses what
 //     is older than a fence message, is given: ADR 24.)
-//   - J7: no attempt times out while an answer to it is stored that came in time.
+//   - J7: no attempt times out while an answer to it is stored that came in time; nor does one that
+//     began ahead of status, with its run.
 //   - From every reachable state an end is reachable with no more faults.
 //
 // # Bounds

@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // commitChild names the child run of a step in status, before it is created. Its name can be
@@ -65,10 +66,10 @@ func commitAll(d *draft) {
 	d.launches = nil
 }
 
-// commitJob makes an attempt the step's last one. Its number is new: attempts are never repeated
+// beginAttempt makes an attempt the step's last one. Its number is new: attempts are never repeated
 // under one id.
-func commitJob(d *draft, l launch) {
-	s := &d.st.Steps[l.step]
+func beginAttempt(d *draft, i int) protocol.JobID {
+	s := &d.st.Steps[i]
 	s.Attempt++
 	id := status.JobID(d.run, s.Name, s.Attempt)
 	s.Phase, s.JobID = v1alpha1.StepDispatched, id.String()
@@ -76,6 +77,12 @@ func commitJob(d *draft, l launch) {
 	if d.st.StartedAt == nil {
 		d.st.StartedAt = bounds.Second(d.now)
 	}
+	return id
+}
+
+// commitJob begins an attempt, and dispatches its job.
+func commitJob(d *draft, l launch) {
+	s, id := &d.st.Steps[l.step], beginAttempt(d, l.step)
 	topic := d.plan.Steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),

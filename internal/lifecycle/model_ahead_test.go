@@ -27,6 +27,9 @@ func aheadCases() []modelCase {
 	fork := func() *v1alpha1.WorkflowRun {
 		return newRun(link("a"), link("b"), link("c", after("a"), when("!steps.a.output.ok")), link("d", after("a", "c")))
 	}
+	skips := func() *v1alpha1.WorkflowRun {
+		return newRun(link("a"), link("c", after("a"), when("!steps.a.output.ok")), link("d", after("c")))
+	}
 	goesOn := func() *v1alpha1.WorkflowRun {
 		return newRun(link("a", continues), link("b", after("a"), input(`{"a":"${steps.a.phase}"}`)), link("x"))
 	}
@@ -38,6 +41,10 @@ func aheadCases() []modelCase {
 	narrow := func() *v1alpha1.WorkflowRun {
 		run := newRun(link("a"), link("b"), link("c", after("b")))
 		run.Spec.MaxParallelSteps = 2
+		return run
+	}
+	deadline := func(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+		run.Spec.ActiveDeadlineSeconds = new(int32(500))
 		return run
 	}
 	cases := []modelCase{
@@ -55,6 +62,10 @@ func aheadCases() []modelCase {
 		{name: "ahead: fork with when", run: fork(), procs: 1, budgets: world{faults: 1}},
 		{name: "ahead: two at a time", run: narrow(), procs: 1, budgets: world{faults: 1}},
 		{name: "ahead: a failure that does not matter", run: goesOn(), procs: 1, budgets: world{faults: 1, failures: 1}},
+		{name: "ahead: chain with a deadline", run: deadline(two()), procs: 1, budgets: world{faults: 1, slow: 1}},
+		{name: "ahead: chain with a deadline, two processes", run: deadline(two()), procs: 2, budgets: world{slow: 1}},
+		{name: "ahead: a step that is skipped, and a deadline", run: deadline(skips()), procs: 1, budgets: world{faults: 1, slow: 1}},
+		{name: "ahead: clean-up and a deadline", run: deadline(cleans()), procs: 1, budgets: world{faults: 1, slow: 1}},
 		{name: "ahead: clean-up", run: cleans(), procs: 1, budgets: world{faults: 1, failures: 1}},
 	}
 	for i := range cases {
@@ -228,8 +239,12 @@ func (m *model) dropAhead(w *world, i int) {
 	p.view, p.base, p.seen = p.base, 0, false
 }
 
-// inFlightAhead are attempts in flight by what is decided and not written.
-func (m *model) inFlightAhead(w *world) (all attempts) {
+// mayBeAhead are attempts in flight by what is decided and not written, and those answered of which
+// no status says so, whoever had them ahead.
+func (m *model) mayBeAhead(w *world) (all attempts) {
+	if m.lags {
+		all = w.answered() &^ w.acked
+	}
 	for i := range w.process {
 		if p := &w.process[i]; p.lag {
 			all |= m.core.statuses[p.view].inFlight
@@ -334,7 +349,7 @@ func (m *model) follows(w *world) attempts {
 	all := attempts(0)
 	for range 2 * len(m.core.slots) {
 		v := m.core.verdicts[m.core.ask(q)]
-		all |= v.dispatch
+		all |= v.dispatch | v.applied
 		if !v.changed || m.core.statuses[v.next].finished {
 			break
 		}

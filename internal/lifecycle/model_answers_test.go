@@ -19,6 +19,9 @@ func (c *core) timeouts(q *question, v *verdict) (all, unstarted attempts) {
 		return 0, 0
 	}
 	byRun := endsByTime(next) && !endsByTime(old)
+	if byRun && q.lags {
+		all |= v.dropped // another may have had them ahead of this status
+	}
 	v.withdraw.each(func(bit int) {
 		at := c.slots[bit/perStep]
 		s := &next.steps[at.step]

@@ -99,6 +99,7 @@ type question struct {
 	starts  attempts
 	doomed  attempts
 	answers answers       // of finals only
+	late    attempts      // of finals only: those that were stored after their time
 	asOf    time.Duration // when the stream was asked; 0: it was not
 	lags    bool          // the run may be ahead of its status
 	begins  bool          // also before its first write
@@ -275,7 +276,10 @@ func (c *core) results(q *question) []Result {
 		all = append(all, Result{ID: c.id(bit), Result: protocol.Result{Status: protocol.StatusStarted}, PublishedAt: at})
 	})
 	q.finals.each(func(bit int) {
-		r := Result{ID: c.id(bit), PublishedAt: at}
+		r := Result{ID: c.id(bit), PublishedAt: epoch}
+		if q.late>>bit&1 != 0 {
+			r.PublishedAt = at
+		}
 		switch q.answers.of(bit) {
 		case answerSucceeded:
 			r.Result = protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(c.outputOf(bit))}
@@ -342,10 +346,10 @@ func (c *core) ask(q question) int32 {
 		v.next, v.err = c.intern(q, &out)
 		v.finished = c.statuses[v.next].finished
 	}
-	v.timedOut, v.unstarted = c.timeouts(&q, &v)
 	if v.dropped = c.dropped(&out.Status); run.Status != nil {
 		v.dropped &^= c.dropped(run.Status)
 	}
+	v.timedOut, v.unstarted = c.timeouts(&q, &v)
 	v.err = errors.Join(v.err, c.check(&q, &v, &out), c.settled(&q, &v))
 	if !reflect.DeepEqual(before, run) { // cmp takes a fifth of the time of all explorations
 		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", cmp.Diff(before, run)))
@@ -597,6 +601,11 @@ func (c *core) isJob(step int) bool { return dag.Steps(c.spec)[step].Job != nil 
 func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus, next *v1alpha1.WorkflowRunStatus) error {
 	if c.plan.Steps[c.slots[i].step].Run != nil {
 		return checkKid(q, was, now)
+	}
+	if caught := attemptBit(i, was.Attempt+1); q.lags && was.Phase == v1alpha1.StepPending && now.Attempt > was.Attempt && v.applied&caught != 0 {
+		begun := *was // ahead of this status, by another
+		begun.Phase, begun.Attempt = v1alpha1.StepDispatched, was.Attempt+1
+		was = &begun
 	}
 	last := attemptBit(i, was.Attempt)
 	answered := status.InFlight(was.Phase) && (!status.InFlight(now.Phase) || now.Attempt != was.Attempt)

@@ -23,6 +23,9 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 		lags: m.lags, begins: m.lags && p.view == 0 && p.own,
 	}
 	q.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
+	if m.lags {
+		q.late = w.late & q.finals
+	}
 	if p.lease.fence == 0 && q.finals|q.starts|q.doomed != 0 {
 		all = m.settleUnlocked(all, w, i, q)
 	}
@@ -112,8 +115,10 @@ func (m *model) parkSteps(all []step, w *world, i int) []step {
 // late publish from a first one.
 func (m *model) mustBar(p *process, v *verdict) bool {
 	k := &m.core.statuses[p.view]
+	left := m.mayBeLeft(p, v)
+	barred := p.barred && left&^p.left == 0
 	foreign := k.leaseID != fmt.Sprintf("p%d-%d", p.lease.process, p.wrote)
-	return v.changed && (k.inFlight != 0 || m.mayBeLeft(p, v) != 0) && !p.barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0) || m.mayBeLeft(p, v) != 0)
+	return v.changed && (k.inFlight != 0 || left != 0) && !barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0) || left != 0)
 }
 
 // bar fences all attempts in flight. Without the lock it is told of a higher fence in vain: whoever
@@ -129,7 +134,7 @@ func (m *model) bar(w *world, i int, v *verdict) step {
 		m.fencedOut(&next, i)
 		return step{next: next, name: label{text: "p%d is told of a higher fence before it writes", process: i, bit: -1}}
 	}
-	p.barred = true
+	p.barred, p.left = true, m.mayBeLeft(p, v)
 	return step{next: next, name: label{text: "p%d fences what is in flight", process: i, bit: -1}}
 }
 
@@ -175,7 +180,7 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 		if !v.forced {
 			p.wrote = p.lease.fence - int16(p.lease.raised)
 		}
-		p.view, p.lost, p.barred = v.next, false, false
+		p.view, p.lost, p.barred, p.left = v.next, false, false, 0
 	}
 	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal&p.finals, v.ackStart&p.starts
 	m.afterWrite(p, v)

@@ -53,6 +53,8 @@ import (
 //	deadlines do without the question           "J7: timed out, though an answer was stored in time"
 //	the forced deadline leaves results out      "J7: timed out, though an answer was stored in time"
 //	the question is whose answer nobody reads (blindQuestion) "J7: timed out, though an answer was stored in time"
+//	attempts ahead are not caught up with       "J7: timed out, though an answer was stored in time"
+//	a deadline asks only if some are in flight  "J7: timed out, though an answer was stored in time"
 //	Started that was found is left out          "J7: timed out before its start, though Started was stored in time"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
 //	no fence messages (noFence)                 "I2: a worker runs an attempt again", with two processes only

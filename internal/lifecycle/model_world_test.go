@@ -89,8 +89,9 @@ type process struct {
 	own        bool     // no other process can have worked on the run before the first write
 	ahead      attempts // published, and not in a status that it knows to be written
 
-	barred bool  // all attempts in flight are fenced for its next write
-	wrote  int16 // names the lease under which it last wrote
+	barred bool     // all attempts in flight are fenced for its next write
+	left   attempts // so are these, which others may have had ahead
+	wrote  int16    // names the lease under which it last wrote
 
 	looking  attempts // an attempt being recovered: fenced, JOBS is next
 	checking attempts // an attempt being recovered: not in JOBS, RESULTS is next
@@ -234,7 +235,7 @@ func (m *model) steps(w *world) []step {
 	for i := range all {
 		next := &all[i].next
 		m.forget(next)
-		open := m.core.statuses[next.status].inFlight | m.inFlightAhead(next) // of others nobody asks any more
+		open := m.core.statuses[next.status].inFlight | m.mayBeAhead(next) // of others nobody asks any more
 		next.late, next.tardy = next.late&open, next.tardy&open
 		if m.lags {
 			all[i].err = errors.Join(all[i].err, m.aheadRules(next))

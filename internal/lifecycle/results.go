@@ -29,6 +29,7 @@ func applyResults(d *draft) {
 			settleItems(d, it)
 		}
 	}
+	catchUp(d)
 	d.answers.note(d.in.Results, d.out.Verdicts)
 	endIfDone(d)
 }

@@ -60,6 +60,9 @@ type AskState struct {
 	// 0: from the first. It holds for as long as NATS has lost data so many times.
 	from   uint64
 	losses uint64
+	// stuck is the sequence up to which pages were read whose answers cannot all be in status yet.
+	// It holds for as long as from does.
+	stuck uint64
 }
 
 // missing notes that answers cannot be had in full before a time; it says whether that is news.
@@ -103,7 +106,10 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 		q.RetryAt = pacing.Earliest(q.RetryAt, q.next)
 		return false
 	}
-	if q.from == 0 && q.AskState.losses == q.losses {
+	if q.AskState.losses != q.losses {
+		q.AskState.from, q.AskState.stuck, q.AskState.losses = 0, 0, q.losses
+	}
+	if q.from == 0 {
 		q.from = q.AskState.from
 	}
 	page, err := q.stream.Answers.Answers(ctx, string(run), q.from)
@@ -116,7 +122,7 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 	q.from, q.more = page.Next, page.More
 	q.count(page)
 	batch.addFound(page.Answers, now)
-	q.heardSome(len(page.Answers), now)
+	q.heardSome(page, now)
 	if !page.More {
 		q.until = now
 		return true
@@ -135,9 +141,11 @@ func (q *Questions) tooEarly(now time.Time) bool {
 	return now.Before(q.next) && !known.GivenUp(now)
 }
 
-// heardSome begins the patience anew where NATS gives answers: what it has more of is not given up.
-func (q *Questions) heardSome(answers int, now time.Time) {
-	if answers > 0 && !q.since.IsZero() {
+// heardSome begins the patience anew where NATS has more answers than it gave: what comes after
+// these is not given up. A page that did not get into status before is no news, say because an
+// answer in it waits for the object store: the stream gives it each time.
+func (q *Questions) heardSome(page busresults.AnswerPage, now time.Time) {
+	if page.More && len(page.Answers) > 0 && page.Next > q.stuck && !q.since.IsZero() {
 		q.since = now
 	}
 }
@@ -167,7 +175,9 @@ func (q *Questions) Heard(d lifecycle.Decision) {
 	case !d.Deferred:
 		*q.AskState = AskState{}
 	case q.more && allCount(d):
-		q.AskState.from, q.AskState.losses = q.from, q.losses
+		q.AskState.from = q.from
+	case q.more:
+		q.AskState.from, q.stuck = 0, max(q.stuck, q.from)
 	default:
 		q.AskState.from = 0
 	}

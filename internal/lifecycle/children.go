@@ -92,7 +92,7 @@ func childSucceeded(d *draft, i int, c *Child) {
 		childFailed(d, i, facts.CodeResultRejected, "output: "+problem)
 		return
 	}
-	kept, refused := d.store.keep(&Result{ID: status.JobID(d.run, s.Name, 1), Result: protocol.Result{Output: output}})
+	kept, refused := d.store.keepOne(&Result{ID: status.JobID(d.run, s.Name, 1), Result: protocol.Result{Output: output}})
 	switch {
 	case kept.lacking:
 		return // the object store has to take it first

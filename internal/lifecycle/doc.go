@@ -291,7 +291,8 @@
 // Decide reads and writes nothing: a decision lists what it lacks (Needs), the shell supplies it
 // (Input.Payloads), and Decide decides again. A result whose output is not known yet has the
 // verdict Waiting, and a step whose expressions read one does not start; the rest of such a
-// decision is good, and the shell uses it when the object store cannot be asked.
+// decision is good, and the shell uses it when the object store cannot be asked. One decision lists
+// so many bytes of results to store, and no more: the next ones list the others.
 //
 // # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
 //

@@ -35,7 +35,7 @@ func succeedItem(d *draft, k int, it *fanout.Items, item int) Verdict {
 
 // rejectItem counts an unusable result as a failed attempt of an item.
 func rejectItem(d *draft, k int, it *fanout.Items, item int, why string) {
-	d.out.rejectResult(k, why)
+	why = d.out.rejectResult(k, why)
 	deadLettered(d, report.RejectedItem(d.st.Steps[it.Step].Name, item, why))
 	failItem(d, it, item, v1alpha1.StepError{Code: facts.CodeResultRejected, Message: why}, false)
 }

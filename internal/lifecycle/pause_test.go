@@ -58,11 +58,11 @@ func TestWhatTakesLongPauses(t *testing.T) {
 		},
 		"a large output that nobody reads": {
 			run:    newRun(newStep("first"), newStep("then", after("first"))),
-			result: func(o objects) Result { return o.put("first", 1, large) }, most: 1,
+			result: func(o objects) Result { return o.put("first", 1, large) }, most: 3,
 		},
 		"a short output in its result": {
 			run:    newRun(newStep("first"), newStep("then", after("first"))),
-			result: func(objects) Result { return succeeded("first", 1, `{"a":1}`) }, least: 2, most: 2,
+			result: func(objects) Result { return succeeded("first", 1, `{"a":1}`) }, least: 3, most: 3,
 		},
 		"the list of the outputs of items": {
 			run:    fanOut(1, 1, v1alpha1.FailStep),

@@ -40,6 +40,9 @@ func (o objects) decide(in Input) Decision {
 		for _, s := range out.Needs.Store {
 			o[s.Ref.Name] = s.Data
 			in.Payloads[s.Ref.Name] = Payload{}
+			if s.Of != "" {
+				in.Payloads[s.Of] = Payload{Stored: &s.Ref}
+			}
 		}
 		for _, ref := range out.Needs.Check {
 			p := o.payload(ref)

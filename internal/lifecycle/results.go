@@ -22,6 +22,7 @@ func applyResults(d *draft) {
 	d.out.Verdicts = make([]Verdict, len(d.in.Results))
 	for k := range d.in.Results {
 		d.out.Verdicts[k] = applyResult(d, k)
+		d.store.rest()
 	}
 	for _, it := range d.items {
 		if it != nil {
@@ -74,7 +75,7 @@ func noteStarted(d *draft, i int, published time.Time) Verdict {
 
 func succeedStep(d *draft, k, i int) Verdict {
 	s := &d.st.Steps[i]
-	kept, problem := d.store.keep(&d.in.Results[k])
+	kept, problem := d.store.keepOne(&d.in.Results[k])
 	switch {
 	case kept.lacking:
 		return Waiting

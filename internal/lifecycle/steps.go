@@ -23,7 +23,7 @@ func deadLettered(d *draft, message string) {
 // a dead letter.
 func rejectAttempt(d *draft, k, i int, why string) {
 	s := &d.st.Steps[i]
-	d.out.rejectResult(k, why)
+	why = d.out.rejectResult(k, why)
 	deadLettered(d, report.RejectedResult(s, why))
 	failAttempt(d, i, v1alpha1.StepError{Code: facts.CodeResultRejected, Message: why}, false)
 }
@@ -74,9 +74,10 @@ func fatal(d *draft, i int) bool {
 	return !d.plan.IsFinally(i) && d.plan.Steps[i].OnFailure != v1alpha1.FailureContinue
 }
 
+// workerError is what a worker said, without what nobody keeps of a long text.
 func workerError(e *protocol.ResultError) v1alpha1.StepError {
 	if e == nil {
 		return v1alpha1.StepError{Code: facts.CodeUnspecified}
 	}
-	return v1alpha1.StepError{Code: e.Code, Message: e.Message}
+	return v1alpha1.StepError{Code: retry.Code(e.Code), Message: bounds.Cut(e.Message, bounds.MaxErrorChars)}
 }

@@ -88,6 +88,37 @@ func (o *store) keep(r *Result) (kept, *v1alpha1.StepError) {
 	return o.moved(protocol.NewOutputRef(r.ID, canonical), canonical)
 }
 
+// keepOne is keep for what a decision may have two hundred of: results of 95 KiB, of which each may
+// have six times that in canonical form. What goes beyond the bytes that are stored at once waits:
+// the next decision knows by the bytes as they came which of them are stored, and does not make
+// these canonical again.
+func (o *store) keepOne(r *Result) (kept, *v1alpha1.StepError) {
+	if len(r.Result.Output) <= bounds.MaxOutputBytes {
+		return o.keep(r)
+	}
+	as := protocol.NewOutputRef(r.ID, r.Result.Output)
+	switch p := o.known[as.Name]; {
+	case p.Stored != nil:
+		return kept{ref: reference(*p.Stored)}, nil
+	case o.stores() >= bounds.MaxLoadedBytes:
+		return kept{lacking: true}, nil
+	}
+	before := len(o.needs.Store)
+	place, problem := o.keep(r)
+	if len(o.needs.Store) > before {
+		o.needs.Store[before].Of = as.Name
+	}
+	return place, problem
+}
+
+// stores is how many bytes the decision wants to have stored.
+func (o *store) stores() (bytes int64) {
+	for i := range o.needs.Store {
+		bytes += o.needs.Store[i].Ref.Size
+	}
+	return bytes
+}
+
 // moved is an output that is too large for status, and goes to the object store.
 func (o *store) moved(ref protocol.OutputRef, data []byte) (kept, *v1alpha1.StepError) {
 	p, known := o.known[ref.Name]
@@ -121,7 +152,7 @@ func (o *store) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1al
 	}
 }
 
-// rest is for outputs that are short: many take long together.
+// rest is for results, and outputs, that are short: many take long together.
 func (o *store) rest() {
 	if o.pause != nil {
 		o.pause()
@@ -250,7 +281,6 @@ func (o *store) ofItem(r *Result) (raw json.RawMessage, lacking bool, problem *v
 	if err == nil {
 		raw, err = bounds.CanonicalOf(value, o.pause)
 	}
-	o.rest()
 	if err != nil {
 		return nil, false, rejected("output: " + err.Error())
 	}

@@ -35,8 +35,8 @@ func (t *texts) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 	if e == nil {
 		return
 	}
-	e.Code, e.Message = retry.Code(e.Code), bounds.Printable(e.Message)
-	e.Message = bounds.CutStored(bounds.Cut(e.Message, bounds.MaxErrorChars), max(0, bounds.MaxErrorsBytes-t.errors))
+	e.Code = retry.Code(e.Code)
+	e.Message = bounds.CutStored(bounds.Printable(e.Message, bounds.MaxErrorChars), max(0, bounds.MaxErrorsBytes-t.errors))
 	t.errors += bounds.StoredBytes(e.Message)
 }
 
@@ -45,7 +45,7 @@ func (t *texts) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 func (t *texts) fit(a *Signal) Signal {
 	left := max(0, bounds.MaxSaidBytes-t.said)
 	cut := func(text string, chars, least int) string {
-		text = bounds.CutStored(bounds.Cut(bounds.Printable(text), chars), max(left, least))
+		text = bounds.CutStored(bounds.Printable(text, chars), max(left, least))
 		left = max(0, left-bounds.StoredBytes(text))
 		return text
 	}

@@ -20,11 +20,13 @@ func verdicts(results []Result, v Verdict) []Verdict {
 	return all
 }
 
-func (out *Decision) rejectResult(k int, why string) {
+// rejectResult has a result put aside, and gives what is kept of the reason.
+func (out *Decision) rejectResult(k int, why string) string {
 	if out.Rejected == nil {
 		out.Rejected = map[int]string{}
 	}
-	out.Rejected[k] = why
+	out.Rejected[k] = bounds.Cut(why, bounds.MaxErrorChars)
+	return out.Rejected[k]
 }
 
 // unapplied is the verdict on a result that has no effect; i is its step, if that is known.

@@ -50,15 +50,15 @@ func parseTokens(t []string) (JobID, error) {
 	}
 	attempt, err := strconv.ParseInt(t[3], 10, 32)
 	if err != nil || attempt < 1 || t[3] != strconv.FormatInt(attempt, 10) {
-		return JobID{}, fmt.Errorf("%w: attempt %q", ErrJobID, t[3])
+		return JobID{}, fmt.Errorf("%w: attempt %.80q", ErrJobID, t[3])
 	}
 	switch {
 	case !uidPattern.MatchString(t[0]):
-		return JobID{}, fmt.Errorf("%w: run UID %q", ErrJobID, t[0])
+		return JobID{}, fmt.Errorf("%w: run UID %.80q", ErrJobID, t[0])
 	case !stepPattern.MatchString(t[1]):
-		return JobID{}, fmt.Errorf("%w: step %q", ErrJobID, t[1])
+		return JobID{}, fmt.Errorf("%w: step %.80q", ErrJobID, t[1])
 	case !itemPattern.MatchString(t[2]):
-		return JobID{}, fmt.Errorf("%w: item %q", ErrJobID, t[2])
+		return JobID{}, fmt.Errorf("%w: item %.80q", ErrJobID, t[2])
 	}
 	return JobID{RunUID: t[0], Step: t[1], Item: t[2], Attempt: int32(attempt)}, nil
 }

@@ -80,7 +80,7 @@ func DecodeResult(body []byte) (Result, error) {
 	var wire wireResult
 	d := json.NewDecoder(bytes.NewReader(body))
 	if err := d.Decode(&wire); err != nil {
-		return Result{}, fmt.Errorf("%w: %w", ErrResult, err)
+		return Result{}, fmt.Errorf("%w: %.400s", ErrResult, err.Error()) // errtext: it repeats numbers, however long
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Result{}, fmt.Errorf("%w: text after the JSON object", ErrResult)
@@ -130,7 +130,7 @@ func (r Result) check() error {
 		}
 		return nil
 	default:
-		return fmt.Errorf("%w: status %q", ErrResult, r.Status)
+		return fmt.Errorf("%w: status %.64q", ErrResult, r.Status)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -76,6 +77,25 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if r, err := DecodeResult([]byte(body)); !errors.Is(err, ErrResult) {
 				t.Errorf("DecodeResult = %+v, %v; want ErrResult", r, err)
+			}
+		})
+	}
+}
+
+// Whoever wrote a body must not choose how much is held, and said, of it.
+//
+// mutations: the status without a bound, or what encoding/json says of a number.
+func TestLittleIsSaidOfALongBody(t *testing.T) {
+	const n = 95 << 10
+	for name, body := range map[string]string{
+		"a status": `{"status":"` + strings.Repeat("\x7f", n) + `"}`,
+		"a delay":  `{"status":"Retry","retryAfterMillis":` + strings.Repeat("1", n) + `}`,
+		"a size":   `{"status":"Succeeded","outputRef":{"size":` + strings.Repeat("1", n) + `}}`,
+		"a member": `{"status":"Succeeded","` + strings.Repeat("x", n) + `":1,}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := DecodeResult([]byte(body)); !errors.Is(err, ErrResult) || len(err.Error()) > 1<<10 {
+				t.Errorf("an error of %d bytes: %.200s", len(err.Error()), err)
 			}
 		})
 	}

@@ -65,11 +65,11 @@ func (n Names) ParseJob(subject string) (topic string, id JobID, err error) {
 	rest, ok := strings.CutPrefix(subject, n.Prefix+".jobs.")
 	tokens := strings.Split(rest, ".")
 	if !ok || len(tokens) < 5 || tokens[0] == fenceWord {
-		return "", JobID{}, fmt.Errorf("%w: subject %q", ErrJobID, subject)
+		return "", JobID{}, fmt.Errorf("%w: subject %.200q", ErrJobID, subject)
 	}
 	ends := len(tokens) - 4
 	if id, err = parseTokens(tokens[ends:]); err != nil {
-		return "", JobID{}, fmt.Errorf("subject %q: %w", subject, err)
+		return "", JobID{}, fmt.Errorf("subject %.200q: %w", subject, err)
 	}
 	return strings.Join(tokens[:ends], "."), id, nil
 }
@@ -102,15 +102,15 @@ func (n Names) PartitionResults(partition int) string {
 func (n Names) ParseResult(subject string) (JobID, error) {
 	rest, ok := strings.CutPrefix(subject, n.Prefix+".results.")
 	if !ok {
-		return JobID{}, fmt.Errorf("%w: subject %q", ErrJobID, subject)
+		return JobID{}, fmt.Errorf("%w: subject %.200q", ErrJobID, subject)
 	}
 	tokens := strings.Split(rest, ".")
 	id, err := parseTokens(tokens[1:])
 	if err != nil {
-		return JobID{}, fmt.Errorf("subject %q: %w", subject, err)
+		return JobID{}, fmt.Errorf("subject %.200q: %w", subject, err)
 	}
 	if n.Result(id) != subject {
-		return JobID{}, fmt.Errorf("%w: subject %q has the wrong partition", ErrJobID, subject)
+		return JobID{}, fmt.Errorf("%w: subject %.200q has the wrong partition", ErrJobID, subject)
 	}
 	return id, nil
 }

@@ -4,6 +4,7 @@ package protocol
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,6 +63,18 @@ func TestAResultSubjectIsReadAsItWasWritten(t *testing.T) {
 				t.Errorf("ParseResult(%q) = %+v, %v; want ErrJobID", s, got, err)
 			}
 		})
+	}
+}
+
+// The server takes a subject of 4 KiB. mutation: a subject, or a part of one, without a bound.
+func TestLittleIsSaidOfALongSubject(t *testing.T) {
+	n := Names{Prefix: "p"}
+	for _, subject := range []string{
+		strings.Repeat("\x7f", 4<<10), "p.results.00." + strings.Repeat("\x7f", 4<<10), "p.results.00.u." + strings.Repeat("\x7f", 4<<10) + ".-.1",
+	} {
+		if _, err := n.ParseResult(subject); !errors.Is(err, ErrJobID) || len(err.Error()) > 2<<10 {
+			t.Errorf("an error of %d bytes: %.300s", len(err.Error()), err)
+		}
 	}
 }
 

@@ -108,7 +108,7 @@ func (w *Writer) message(e Entry) *nats.Msg {
 
 func (w *Writer) explain(h nats.Header, e Entry) {
 	h.Set(HeaderReason, e.Reason)
-	h.Set(HeaderError, headerText(e.Cause.Error()))
+	h.Set(HeaderError, Text(e.Cause))
 	h.Set(HeaderSubject, e.Subject)
 	h.Set(HeaderStream, w.conn.Names.ResultsStream())
 	h.Set(HeaderSequence, strconv.FormatUint(e.Sequence, 10))
@@ -125,13 +125,14 @@ func forServer(name string) bool {
 	return len(name) >= len(natsHeaders) && strings.EqualFold(name[:len(natsHeaders)], natsHeaders)
 }
 
-// headerText makes text fit into one header line.
-func headerText(s string) string {
-	s = strings.Map(func(r rune) rune {
+// Text is what a dead letter has of its cause: a line of 512 bytes at most. The cause may repeat a
+// part of what a worker sent, however long.
+func Text(cause error) string {
+	s := cause.Error()
+	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
 		}
 		return r
-	}, s)
-	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
+	}, strings.ToValidUTF8(s[:min(len(s), maxErrorText)], ""))
 }

@@ -20,7 +20,7 @@ func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
 	d.consumer.options.Metrics.deadLetters.WithLabelValues(reason).Inc()
 	d.consumer.options.Metrics.CountResult(outcomeOf(reason))
 	d.consumer.conn.Log.Info("Message became a dead letter", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
-		"reason", reason, "cause", cause.Error())
+		"reason", reason, "cause", deadletters.Text(cause))
 	if err := d.ledger.terminate(d, reason); err != nil {
 		return fmt.Errorf("terminate result of %s: %w", d.ID, err)
 	}

@@ -5,9 +5,12 @@ package results
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -80,6 +83,28 @@ func TestAResultThatIsGoneFromTheStreamIsNoDeadLetter(t *testing.T) {
 	}
 	if n := len(bustest.DeadLetters(t, b.conn)); n != 0 {
 		t.Errorf("%d dead letters", n)
+	}
+}
+
+// Whoever wrote a result must not fill the log with it. mutation: a line with the whole cause.
+func TestALongCauseOfADeadLetterIsCutInTheLog(t *testing.T) {
+	t.Parallel()
+	lines := make(chan string, 100)
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) {
+		c.Log = funcr.New(func(_, args string) {
+			if strings.Contains(args, "became a dead letter") {
+				lines <- args
+			}
+		}, funcr.Options{})
+	})
+	got, _ := collect(t, b)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	settle(t, bustest.Receive(t, "result", got, 1)[0], Permanent("r", errors.New("not a result: "+strings.Repeat("\u00e4\n", 32<<10))))
+	if line := bustest.Receive(t, "line", lines, 1)[0]; len(line) > 1<<10 || !strings.Contains(line, "r: not a result: \u00e4 \u00e4") {
+		t.Errorf("a line of %d bytes: %.200s", len(line), line)
+	}
+	if l := bustest.DeadLetters(t, b.conn)[0].Header.Get(deadletters.HeaderError); len(l) > 512 || !utf8.ValidString(l) {
+		t.Errorf("a header of %d bytes: %.200q", len(l), l)
 	}
 }
 

@@ -28,10 +28,16 @@ func Cut(s string, n int) string {
 		s = s[:n*utf8.UTFMax] // bounds the work on a text of any length
 	}
 	s = strings.ToValidUTF8(s, "?")
-	if utf8.RuneCountInString(s) <= n {
-		return s
+	last := 0 // where the last character begins that may be there
+	for i := range s {
+		switch n--; n {
+		case 0:
+			last = i
+		case -1:
+			return s[:last] + "…"
+		}
 	}
-	return string([]rune(s)[:n-1]) + "…"
+	return s
 }
 
 // CutBytes bounds a text to n bytes.
@@ -44,15 +50,16 @@ func CutBytes(s string, n int) string {
 	return s
 }
 
-// Printable replaces characters that control a terminal or the direction of text: what a user or a
-// worker writes must not cut, colour or turn round the lines of whoever reads it.
-func Printable(s string) string {
+// Printable bounds a text to n characters, and replaces those that control a terminal or the
+// direction of text: what a user or a worker writes must not cut, colour or turn round the lines of
+// whoever reads it. It cuts first: a worker may send 95 KB of which a line is kept.
+func Printable(s string, n int) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return ' '
 		}
 		return r
-	}, s)
+	}, Cut(s, n))
 }
 
 // CutStored bounds a text to what takes at most n bytes in JSON.

@@ -52,6 +52,9 @@ type Payload struct {
 	Data    []byte           // its bytes; nil: they are as the reference says, and were not kept
 	JSON    document.Checked // Data, if they were checked; else zero
 	Problem string           // why it cannot be used; "" if it can. Never of a store that could not be asked: that is no fact
+	// Stored is where the canonical form is of an output that has this name as its worker sent it;
+	// nil: such bytes are not stored under another name.
+	Stored *protocol.OutputRef
 }
 
 // Parse reads the bytes. pause is called now and then if it is not nil.
@@ -62,7 +65,8 @@ func (p Payload) Parse(pause func()) (document.Value, error) {
 	return p.JSON.Parse(pause).Root(), nil
 }
 
-// Payloads are the outputs in the object store that were looked at, by name of the object.
+// Payloads are the outputs in the object store that were looked at, by name of the object, and
+// those that were stored, also by the name that they have as their workers sent them.
 type Payloads map[string]Payload
 
 // Evaluated is what the expressions of a run gave in the decisions of one pass, so that none is

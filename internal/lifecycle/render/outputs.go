@@ -33,6 +33,9 @@ func PayloadOf(ref protocol.OutputRef, data []byte, pause func()) facts.Payload 
 type StoredOutput struct {
 	Ref  protocol.OutputRef
 	Data []byte
+	// Of is the name that the output has as its worker sent it, for Payload.Stored; "": it is of
+	// no worker's result.
+	Of string
 }
 
 // Needs is what a decision lacks: the shell asks, stores and reads what is named, adds what it

@@ -20,7 +20,7 @@ func missingText(a *facts.Answers) string {
 		return ""
 	}
 	return fmt.Sprintf("whether workers answered in time cannot be found out since %s: %s",
-		a.MissingSince.UTC().Format(time.RFC3339), bounds.Cut(bounds.Printable(a.Cause), bounds.MaxMessageChars/4))
+		a.MissingSince.UTC().Format(time.RFC3339), bounds.Printable(a.Cause, bounds.MaxMessageChars/4))
 }
 
 // deferredText says that a time-out waits for answers that cannot be had; "" if none does.

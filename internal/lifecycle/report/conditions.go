@@ -66,7 +66,7 @@ func (r *Report) deadLetterDefault() {
 // set writes a condition; its transition time changes only with its status.
 func (r *Report) set(kind string, is metav1.ConditionStatus, reason, message string) {
 	next := metav1.Condition{
-		Type: kind, Status: is, Reason: reason, Message: bounds.Cut(bounds.Printable(message), bounds.MaxProblemsChars),
+		Type: kind, Status: is, Reason: reason, Message: bounds.Printable(message, bounds.MaxProblemsChars),
 		ObservedGeneration: r.run.Generation, LastTransitionTime: *bounds.Second(r.now),
 	}
 	c := status.Condition(r.st, kind)

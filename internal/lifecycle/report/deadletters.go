@@ -29,7 +29,7 @@ func (r *Report) deadLetters() {
 	for i := range fresh {
 		dead := &fresh[i]
 		l.add(fmt.Sprintf("Result of step %s, attempt %d: put aside after %d failed deliveries, the last one with: %s",
-			dead.ID.Step, dead.ID.Attempt, dead.Failures, bounds.Cut(bounds.Printable(dead.Cause), bounds.MaxMessageChars/2)))
+			dead.ID.Step, dead.ID.Attempt, dead.Failures, bounds.Printable(dead.Cause, bounds.MaxMessageChars/2)))
 	}
 	message := l.text(bounds.MaxMessageChars)
 	c := status.Condition(r.st, v1alpha1.ConditionDeadLettered)

@@ -59,5 +59,5 @@ func newDetail(reason, message string) Event {
 
 // newEvent bounds what is said to what the API server takes.
 func newEvent(kind, reason, message string) Event {
-	return Event{Type: kind, Reason: reason, Message: bounds.CutBytes(bounds.Printable(message), bounds.MaxEventBytes)}
+	return Event{Type: kind, Reason: reason, Message: bounds.CutBytes(bounds.Printable(message, bounds.MaxMessageChars), bounds.MaxEventBytes)}
 }

@@ -23,7 +23,7 @@ func (r *Report) childText(i int) string {
 		return ""
 	}
 	if c := r.in.Children[s.ChildRun.Name]; c.State == facts.ChildPostponed {
-		return ", which cannot be created now: " + bounds.Cut(bounds.Printable(c.Cause), bounds.MaxMessageChars/2)
+		return ", which cannot be created now: " + bounds.Printable(c.Cause, bounds.MaxMessageChars/2)
 	}
 	return ""
 }

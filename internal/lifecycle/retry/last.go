@@ -19,7 +19,7 @@ func Last(step *v1alpha1.Step, code string, failures int32) bool {
 
 // Code is an error code as status shows it.
 func Code(code string) string {
-	code = bounds.CutStored(bounds.Cut(bounds.Printable(code), bounds.MaxCodeChars), bounds.MaxCodeChars+len(`""`))
+	code = bounds.CutStored(bounds.Printable(code, bounds.MaxCodeChars), bounds.MaxCodeChars+len(`""`))
 	if code == "" {
 		return facts.CodeUnspecified
 	}

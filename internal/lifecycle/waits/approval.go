@@ -38,7 +38,7 @@ var approval = Kind{
 	Began: func(step *v1alpha1.Step, s *v1alpha1.StepStatus) Event {
 		text := fmt.Sprintf("Step %s waits for an approval", s.Name)
 		if step.Approval.Message != "" {
-			text += ": " + bounds.Printable(step.Approval.Message)
+			text += ": " + bounds.Printable(step.Approval.Message, bounds.MaxMessageChars)
 		}
 		return Event{v1alpha1.ReasonWaitingForApproval, text}
 	},

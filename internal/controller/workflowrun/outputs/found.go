@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // found is what a pass found in the object store. Between passes only what is to be said of outputs
@@ -29,6 +30,15 @@ func (f *found) note(name string, payload lifecycle.Payload) {
 	f.payloads[name] = payload
 }
 
+// noteStored notes under which reference an output is stored that has another name as it came.
+func (f *found) noteStored(name string, ref protocol.OutputRef) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	payload := f.payloads[name] // where it came in canonical form, the same
+	payload.Stored = &ref
+	f.payloads[name] = payload
+}
+
 // keep keeps bytes, if all that are kept stay within a bound, and says whether they are there.
 func (f *found) keep(name string, payload lifecycle.Payload, bound int) bool {
 	f.mu.Lock()
@@ -37,10 +47,10 @@ func (f *found) keep(name string, payload lifecycle.Payload, bound int) bool {
 		return true
 	}
 	if f.bytes+len(payload.Data) > bound {
-		f.payloads[name] = lifecycle.Payload{}
+		f.payloads[name] = lifecycle.Payload{Stored: f.payloads[name].Stored}
 		return false
 	}
-	f.bytes += len(payload.Data)
+	f.bytes, payload.Stored = f.bytes+len(payload.Data), f.payloads[name].Stored
 	f.payloads[name] = payload
 	return true
 }
@@ -51,7 +61,7 @@ func (f *found) facts() lifecycle.Payloads {
 	defer f.mu.Unlock()
 	facts := make(lifecycle.Payloads, len(f.payloads))
 	for name, payload := range f.payloads {
-		facts[name] = lifecycle.Payload{Problem: payload.Problem}
+		facts[name] = lifecycle.Payload{Problem: payload.Problem, Stored: payload.Stored}
 	}
 	return facts
 }

@@ -27,8 +27,8 @@ const (
 	// asks for at once, for expressions and results on the one hand, and for outputs of items that
 	// are made one on the other.
 	loadedBytes = 2 * protocol.MaxPayloadBytes
-	// keptBytes bounds what a pass keeps of the outputs that it only had to check: the next step
-	// reads them as a rule, and to read them again takes as long as the first time.
+	// keptBytes bounds what a pass keeps of the outputs that it only had to check or to store: the
+	// next step reads them as a rule, and to read them again takes as long as the first time.
 	keptBytes = protocol.MaxPayloadBytes
 )
 
@@ -97,7 +97,7 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 		})
 	}
 	for _, p := range n.Store {
-		do(func() error { return s.put(ctx, p.Ref, p.Data) })
+		do(func() error { return s.put(ctx, &p) })
 	}
 	for _, ref := range n.Check {
 		do(func() error { return s.check(ctx, ref) })
@@ -110,11 +110,15 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 	return failed
 }
 
-func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) error {
-	if err := s.store.Put(ctx, ref, data); err != nil {
+// put stores an output, and keeps its bytes if there is room.
+func (s *Session) put(ctx context.Context, p *lifecycle.StoredOutput) error {
+	if err := s.store.Put(ctx, p.Ref, p.Data); err != nil {
 		return err
 	}
-	s.found.note(ref.Name, lifecycle.Payload{Data: data})
+	s.found.keep(p.Ref.Name, lifecycle.Payload{Data: p.Data}, keptBytes)
+	if p.Of != "" {
+		s.found.noteStored(p.Of, p.Ref)
+	}
 	return nil
 }
 

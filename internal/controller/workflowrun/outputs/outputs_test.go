@@ -265,6 +265,49 @@ func TestToCheckALargeOutputRests(t *testing.T) {
 	}
 }
 
+// What was stored is in NATS, so it has not to be in memory: 111 MiB of one pass were.
+//
+// mutations: put that keeps all bytes, or none; put that does not note of what an output is made, a
+// pass that forgets it, or keep that does.
+func TestOfWhatAPassStoresItKeepsSoMuch(t *testing.T) {
+	store, data := storeOf{}, []byte(`"`+strings.Repeat("x", 1<<20)+`"`)
+	s := New(store, &oneDesk{}, nil)
+	var n, checks lifecycle.Needs
+	for i := range 12 {
+		one := lifecycle.StoredOutput{Ref: protocol.NewOutputRef(attempt(fmt.Sprint("s", i), "-"), data), Data: data}
+		one.Of = one.Ref.Name // it came in canonical form
+		if i%2 == 0 {
+			one.Of += "-as-it-came"
+		}
+		store[one.Ref.Name] = data
+		n.Store, checks.Check = append(n.Store, one), append(checks.Check, one.Ref)
+	}
+	if err := s.Supply(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, p := range s.Payloads() {
+		kept += len(p.Data)
+	}
+	if kept == 0 || kept > keptBytes {
+		t.Errorf("%d bytes are kept of %d outputs", kept, len(n.Store))
+	}
+	if err := s.Supply(t.Context(), checks); err != nil {
+		t.Fatal(err)
+	}
+	next := New(store, &oneDesk{}, s.Facts())
+	if err := next.Supply(t.Context(), checks); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []lifecycle.Payloads{s.Payloads(), s.Facts(), next.Payloads()} {
+		for _, one := range n.Store {
+			if _, known := again[one.Ref.Name]; !known || again[one.Of].Stored == nil || *again[one.Of].Stored != one.Ref {
+				t.Errorf("output %s has to be stored again", one.Ref.Name)
+			}
+		}
+	}
+}
+
 // mutation: load that does not tell of what finds no room, or check that does;
 // keep that counts the same twice, or that keeps no more than before of what is checked.
 func TestWhatFindsNoRoomEndsThePass(t *testing.T) {

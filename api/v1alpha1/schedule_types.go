@@ -256,11 +256,13 @@ const (
 // Backfill is a range of slots in the past.
 //
 // +kubebuilder:validation:XValidation:rule="self.from >= timestamp('2000-01-01T00:00:00Z')",fieldPath=".from",message="from is before the year 2000"
+// +kubebuilder:validation:XValidation:rule="self.to <= timestamp('9999-12-31T23:59:59Z')",fieldPath=".to",message="to is after the year 9999 of UTC"
 type Backfill struct {
 	// from is the first time that may be a slot.
 	// +required
 	From metav1.Time `json:"from"`
-	// to is the last. Slots that were not due when the backfill was seen first are none of it.
+	// to is the last, in the year 9999 of UTC at the latest. Slots that were not due when the
+	// backfill was seen first are none of it.
 	// +required
 	To metav1.Time `json:"to"`
 }

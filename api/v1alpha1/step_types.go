@@ -124,14 +124,15 @@ const (
 // Delay is a step that waits for a time and then succeeds.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.seconds) != has(self.until)",message="a delay needs exactly one of seconds and until"
+// +kubebuilder:validation:XValidation:rule="!has(self.until) || self.until >= timestamp('2000-01-01T00:00:00Z') && self.until <= timestamp('9999-12-31T23:59:59Z')",fieldPath=".until",message="until is not in the years 2000 to 9999 of UTC"
 type Delay struct {
 	// seconds is how long to wait, from when the step starts.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	Seconds *int32 `json:"seconds,omitempty"`
-	// until is the time to wait for. One before the creation of the run is refused; one that has
-	// come when the step starts ends it at once.
+	// until is the time to wait for, of the years 2000 to 9999 in UTC. One before the creation of
+	// the run is refused; one that has come when the step starts ends it at once.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 }

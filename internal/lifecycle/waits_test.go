@@ -3,11 +3,13 @@
 package lifecycle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -124,5 +126,37 @@ func waitOf(run *v1alpha1.WorkflowRun) time.Time {
 		return s.ForEach.Groups[0].NextAttemptAt.Time
 	default:
 		return time.Time{}
+	}
+}
+
+// The rules of the API refuse a time that is of the year 10000 in UTC, but a run from before them
+// may have it, and may have begun.
+//
+// mutations: Begin of a delay without Writable, and delayProblem without YearProblem
+// make this fail.
+func TestADelayUntilATimeThatCannotBeWrittenStandsAndCanBeEnded(t *testing.T) {
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -12*60*60))
+	begun := newRun(newStep("a"), newStep("b", after("a"), delayUntil(epoch.Add(time.Hour))))
+	advance(t, begun, epoch)
+	begun.Spec.Steps[1].Delay.Until.Time = late // so far its spec was fine
+	advance(t, begun, epoch.Add(time.Second), succeeded("a", 1, "{}"))
+	b := begun.Status.Steps[1]
+	if b.Phase != v1alpha1.StepDelayed || b.DelayedUntil.UTC().Format(time.RFC3339) != "9999-12-31T23:59:59Z" {
+		t.Fatalf("%s until %s", b.Phase, b.DelayedUntil)
+	}
+	if c := status.Condition(begun.Status, v1alpha1.ConditionSucceeded); c.Reason != v1alpha1.ReasonDelayed || !strings.Contains(c.Message, "9999-12-31T23:59:59Z") {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	begun.Spec.Shutdown = v1alpha1.ShutdownCancel
+	advance(t, begun, epoch.Add(2*time.Second))
+	if begun.Status.Phase != v1alpha1.RunCancelled {
+		t.Errorf("told to shut down: %s", begun.Status.Phase)
+	}
+
+	unseen := newRun(newStep("b", delayUntil(late)))
+	advance(t, unseen, epoch)
+	if c := status.Condition(unseen.Status, v1alpha1.ConditionSucceeded); c.Reason != v1alpha1.ReasonInvalidSpec ||
+		c.Message != "spec.steps[0].delay.until: it is not in the years 2000 to 9999 of UTC" {
+		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 }

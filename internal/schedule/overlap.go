@@ -129,16 +129,23 @@ func (d *draft) backfillNext(b *v1alpha1.BackfillStatus, most int) bool {
 
 // backfill is how far spec.backfill is; nil: there is none.
 func (d *draft) backfill() *v1alpha1.BackfillStatus {
-	want, b := d.spec.Backfill, d.Status.Backfill
-	switch {
-	case want == nil:
+	if d.spec.Backfill == nil {
 		d.Status.Backfill = nil
-	case b == nil || !b.From.Equal(&want.From) || !b.To.Equal(&want.To):
+		return nil
+	}
+	want, b := asStored(d.spec.Backfill), d.Status.Backfill
+	if b == nil || !b.From.Equal(&want.From) || !b.To.Equal(&want.To) {
 		d.Status.Backfill = &v1alpha1.BackfillStatus{
-			Backfill: *want, DoneUntil: stamp(want.From.Add(-time.Second)), Before: stamp(d.Status.DecidedUntil.Time),
+			Backfill: want, DoneUntil: stamp(want.From.Add(-time.Second)), Before: stamp(d.Status.DecidedUntil.Time),
 		}
 	}
 	return d.Status.Backfill
+}
+
+// asStored is a backfill as status has it. A user may write 12:00:00.5Z, and status has whole
+// seconds: compared as they are, each decision would take it for another backfill.
+func asStored(b *v1alpha1.Backfill) v1alpha1.Backfill {
+	return v1alpha1.Backfill{From: stamp(b.From.Truncate(time.Second)), To: stamp(b.To.Truncate(time.Second))}
 }
 
 // taken says whether a slot has a run, or is about to get one.

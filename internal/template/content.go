@@ -8,6 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
@@ -35,7 +39,7 @@ type stored struct {
 
 // Encode is what is kept of a version of a Workflow, and its revision.
 func Encode(spec *v1alpha1.WorkflowSpec) (data []byte, revision string, err error) {
-	raw, err := json.Marshal(stored{Parameters: spec.Parameters, Template: spec.Template})
+	raw, err := json.Marshal(stored{Parameters: spec.Parameters, Template: writable(spec.Template)})
 	if err != nil {
 		return nil, "", fmt.Errorf("encode: %w", err)
 	}
@@ -43,6 +47,34 @@ func Encode(spec *v1alpha1.WorkflowSpec) (data []byte, revision string, err erro
 		return nil, "", err
 	}
 	return data, hash(data), nil
+}
+
+// noTime stands for a time that cannot be written. It is wrong by bounds.YearProblem, too, so who
+// validates the steps says what is wrong: without a revision nobody could.
+var noTime = metav1.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// writable is a template with times that Decode can read.
+func writable(t v1alpha1.WorkflowTemplate) v1alpha1.WorkflowTemplate {
+	t.Steps, t.Finally = withWritable(t.Steps), withWritable(t.Finally)
+	return t
+}
+
+func withWritable(steps []v1alpha1.Step) []v1alpha1.Step {
+	is := steps
+	for i := range steps {
+		d := steps[i].Delay
+		if d == nil || d.Until == nil {
+			continue
+		}
+		if bounds.Writable(d.Until.Time).Equal(d.Until.Time) {
+			continue
+		}
+		if &is[0] == &steps[0] {
+			is = slices.Clone(steps)
+		}
+		is[i].Delay = &v1alpha1.Delay{Seconds: d.Seconds, Until: noTime.DeepCopy()}
+	}
+	return is
 }
 
 func hash(data []byte) string {

@@ -4,13 +4,18 @@ package template
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 )
 
 func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
@@ -145,6 +150,33 @@ func TestRevision_IsOfTheContentAlone(t *testing.T) {
 				t.Errorf("revisions %s and %s", base.Revision, got.Revision)
 			}
 		})
+	}
+}
+
+// A Workflow from before the rules of the API refused such times: it has a revision, so that
+// somebody can say what is wrong with it.
+//
+// mutations: Encode without writable, writable without finally, withWritable that changes the spec,
+// and one that takes the first step's time alone make this fail.
+func TestRevision_OfATimeThatCannotBeWritten(t *testing.T) {
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -12*60*60))
+	spec := specOf()
+	wait := v1alpha1.Step{Name: "b", Delay: &v1alpha1.Delay{Until: &metav1.Time{Time: late}}}
+	other, last := wait, wait
+	other.Name, last.Name = "c", "d"
+	spec.Template.Steps, spec.Template.Finally = append(spec.Template.Steps, wait, other), []v1alpha1.Step{last}
+	was := spec.DeepCopy()
+	c := contentOf(t, spec)
+	if !apiequality.Semantic.DeepEqual(spec, was) {
+		t.Error("the Workflow was changed")
+	}
+	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
+	plan := dag.Of(run)
+	problems, _ := dag.Validate(run, &plan, dag.Top, nil)
+	for _, field := range []string{"spec.steps[1]", "spec.steps[2]", "spec.finally[0]"} {
+		if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, field+".delay.until: it is not in the years") }) {
+			t.Errorf("nothing is said of %s: %q", field, problems)
+		}
 	}
 }
 

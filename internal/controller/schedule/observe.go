@@ -24,6 +24,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/cron"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
@@ -35,15 +36,7 @@ const maxMessage = 2000
 func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (schedule.Input, error) {
 	now := r.Clock.Now()
 	in := schedule.Input{Now: now, Schedule: s, Failed: mem.failed}
-	var err error
-	if in.Table, err = mem.table(&s.Spec.ScheduleTiming); err == nil && s.Spec.StopWhen != "" {
-		if err = expr.CheckCondition(s.Spec.StopWhen); err != nil {
-			err = fmt.Errorf("spec.stopWhen: %w", err)
-		}
-	}
-	if err != nil {
-		in.Table, in.Invalid = nil, cut(err.Error())
-	}
+	in.Table, in.Invalid = mem.tableOf(&s.Spec)
 	if s.Status != nil && s.Status.Timing != nil {
 		in.Was, _ = mem.table(s.Status.Timing) // a zone that is gone has no slots
 	}
@@ -62,6 +55,25 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 		in.Doubt = is.why
 	}
 	return in, err
+}
+
+// tableOf is the timetable of a spec; nil: the spec is not valid, and why says so.
+func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why string) {
+	t, err := m.table(&spec.ScheduleTiming)
+	if err != nil {
+		return nil, cut(err.Error())
+	}
+	if spec.StopWhen != "" {
+		if err := expr.CheckCondition(spec.StopWhen); err != nil {
+			return nil, cut("spec.stopWhen: " + err.Error())
+		}
+	}
+	if b := spec.Backfill; b != nil {
+		if problem := bounds.YearProblem(b.To.Time); problem != "" {
+			return nil, "spec.backfill.to: " + problem // a status that has it could not be written
+		}
+	}
+	return t, ""
 }
 
 // join makes the runs that the cache has, and those that it does not have yet, what a

@@ -3,6 +3,7 @@
 package bounds
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,36 @@ func Second(t time.Time) *metav1.Time {
 // Micro is a time as metav1.MicroTime is on the wire: in UTC, with a precision of one microsecond.
 func Micro(t time.Time) *metav1.MicroTime {
 	return &metav1.MicroTime{Time: t.UTC().Truncate(time.Microsecond)}
+}
+
+// firstYear and lastYear are those of the times that a spec may name. A year of five digits
+// cannot be written.
+const (
+	firstYear = 2000
+	lastYear  = 9999
+)
+
+// YearProblem is what is wrong with the year of a time that a spec names; "": nothing. The API
+// server refuses such a time, but may have one of before it did.
+//
+// Example: 9999-12-31T23:59:59-12:00 can be read. In UTC it is of the year 10000, and no status
+// that has it can be written.
+func YearProblem(t time.Time) string {
+	if year := t.UTC().Year(); year < firstYear || year > lastYear {
+		return fmt.Sprintf("it is not in the years %d to %d of UTC", firstYear, lastYear)
+	}
+	return ""
+}
+
+// Writable is a time, or the one next to it that can be written.
+func Writable(t time.Time) time.Time {
+	switch year := t.UTC().Year(); {
+	case year < 0:
+		return time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	case year > lastYear:
+		return time.Date(lastYear, 12, 31, 23, 59, 59, 0, time.UTC)
+	}
+	return t
 }
 
 // TimeText is a time as messages have it; "?": there is none.

@@ -63,6 +63,7 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 		{"tenant", spec.Tenant != ""},
 		{"priority", spec.Priority != 0},
 		{"idempotencyKey", spec.IdempotencyKey != ""},
+		{"startFrom", spec.StartFrom != nil},
 		{"queueTimeoutSeconds", spec.QueueTimeoutSeconds != nil},
 		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
 		{"locks", len(spec.Locks) > 0},

@@ -23,7 +23,7 @@ var delay = Kind{
 	Begin: func(step *v1alpha1.Step, s *v1alpha1.StepStatus, now time.Time) {
 		s.DelayedUntil = bounds.Micro(now.Add(bounds.Seconds(bounds.ValueOr(step.Delay.Seconds, 0))))
 		if step.Delay.Until != nil {
-			s.DelayedUntil = bounds.Micro(step.Delay.Until.Time)
+			s.DelayedUntil = bounds.Micro(bounds.Writable(step.Delay.Until.Time)) // it may have begun before YearProblem was
 		}
 	},
 	End: func(_ *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
@@ -54,9 +54,18 @@ func delayProblem(step *v1alpha1.Step, created metav1.Time) (at, problem string)
 		return "", "a delay needs exactly one of seconds and until"
 	case d.Seconds != nil && *d.Seconds < 1:
 		return ".seconds", fmt.Sprintf("%d is not positive", *d.Seconds)
-	case d.Until != nil && d.Until.Before(&created):
-		return ".until", fmt.Sprintf("%s is before the creation of the run at %s",
-			d.Until.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
+	case d.Until != nil:
+		return ".until", untilProblem(d.Until.Time, created.Time)
 	}
 	return "", ""
+}
+
+func untilProblem(until, created time.Time) string {
+	if problem := bounds.YearProblem(until); problem != "" {
+		return problem
+	}
+	if until.Before(created) {
+		return fmt.Sprintf("%s is before the creation of the run at %s", until.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ package waits
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,28 @@ func TestApproval_WhatTimeAloneBrings(t *testing.T) {
 		s := &v1alpha1.StepStatus{Name: "s", StartedAt: bounds.Micro(epoch)}
 		if o := Of(step).TimeOut(step, s, epoch); (o.Error == nil) != (on == v1alpha1.Approve) || o.Approval == nil {
 			t.Errorf("%q: %+v", on, o)
+		}
+	}
+}
+
+// mutations: untilProblem without YearProblem, or without the creation, and Begin without Writable
+// make this fail.
+func TestDelay_UntilATimeThatCannotBeWritten(t *testing.T) {
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -12*60*60))
+	for want, until := range map[string]time.Time{
+		"":                              epoch.Add(time.Hour),
+		"is not in the years":           late,
+		"is before the creation of the": epoch.Add(-time.Second),
+	} {
+		step := &v1alpha1.Step{Name: "s", Delay: &v1alpha1.Delay{Until: &metav1.Time{Time: until}}}
+		at, problem := delay.Problem(step, metav1.Time{Time: epoch})
+		if !strings.Contains(problem, want) || (problem == "") != (want == "") || problem != "" && at != ".until" {
+			t.Errorf("%s: %q %q, want %q", until, at, problem, want)
+		}
+		s := &v1alpha1.StepStatus{Name: "s"}
+		delay.Begin(step, s, epoch)
+		if fine := bounds.Writable(until).UTC(); !s.DelayedUntil.Time.Equal(fine) {
+			t.Errorf("%s: waits until %s, want %s", until, s.DelayedUntil, fine)
 		}
 	}
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
+)
+
+// Status has whole seconds, and a user may write fractions of one. It is one backfill all the same,
+// or the slots whose runs were deleted meanwhile would be started again, and again.
+//
+// mutations: backfill that compares what the user wrote, or stores it, or asStored without one of
+// its times makes this fail.
+func TestABackfillOfFractionsOfASecondIsDoneOnce(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
+	for name, at := range map[string]struct{ from, to time.Duration }{
+		"from": {500 * time.Millisecond, 0}, "to": {0, 500 * time.Millisecond},
+	} {
+		s := &v1alpha1.Schedule{Spec: v1alpha1.ScheduleSpec{
+			ScheduleTiming: v1alpha1.ScheduleTiming{Cron: []string{"0 * * * *"}},
+			Backfill: &v1alpha1.Backfill{
+				From: metav1.NewTime(now.Add(-3 * time.Hour).Truncate(time.Second).Add(at.from)),
+				To:   metav1.NewTime(now.Add(-time.Hour).Add(at.to)),
+			},
+		}}
+		s.Name, s.CreationTimestamp = "report", metav1.NewTime(now.Add(-time.Minute))
+		table, err := cron.New(s.Spec.Cron, "", cron.Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started := map[string]int{}
+		var runs []Run // those of the decision before; the others are gone
+		for i := range 10 {
+			d := Decide(Input{Now: now.Add(time.Duration(i) * time.Minute), Schedule: s, Table: table, Was: table, Runs: runs})
+			runs = nil
+			for _, slot := range d.Create {
+				started[slot.UTC().Format(time.TimeOnly)]++
+				runs = append(runs, Run{Name: RunName(s.Name, slot), Slot: slot, Phase: Succeeded, Ended: now})
+			}
+			stored, err := json.Marshal(d.Status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Status = &v1alpha1.ScheduleStatus{}
+			if err := json.Unmarshal(stored, s.Status); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(started) != 2 || started["10:00:00"] != 1 || started["11:00:00"] != 1 || s.Status.Backfill.FinishedAt == nil {
+			t.Errorf("a fraction in %s: started %v, %+v", name, started, s.Status.Backfill)
+		}
+	}
+}

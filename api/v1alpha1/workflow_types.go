@@ -126,8 +126,9 @@ type Parameter struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MaxLength=256
 	Enum []string `json:"enum,omitempty"`
-	// pattern is a regular expression (RE2) that a string has to match; it is not anchored.
-	// Absent: any string.
+	// pattern is a regular expression (RE2) that a string has to match; it is not anchored. The
+	// patterns of all parameters together may have some 40,000 states, with repetitions written
+	// out: 50 times ^[a-z0-9.-]{1,253}$, say. Absent: any string.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256

@@ -31,6 +31,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -264,6 +265,7 @@ func newReady(ready *probes, name string, look func(context.Context) error) *pro
 // setup adds the controllers and the webhook.
 func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, ready *probes) error {
 	a.ballots, a.sharing = ballot.NewBox(metrics.Registry), newSharing(o)
+	a.templates = templates.New(mgr.GetAPIReader(), a.revisions, clock.RealClock{}, templates.MaxBytes)
 	gates, owner, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
 		return err
@@ -281,5 +283,5 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	}
 	workflows.Turn = a.inTurn(workflow.AtOnce, "workflow", workflows.Wake)
 	return errors.Join(policies.SetupWithManager(mgr), workflows.SetupWithManager(mgr), approvals.SetupWithManager(mgr),
-		addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add}))
+		addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add, Revisions: a.templates}))
 }

@@ -64,6 +64,7 @@ type adapters struct {
 	installation, process string
 	writes                *runwatch.Writes
 	revisions             *revisions.Store
+	templates             *templates.Templates
 	index                 *results.Index
 	figures               *workflowrun.Metrics
 	events                events.EventRecorder
@@ -146,7 +147,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Batches:   batches,
 		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
 		Dispatch:  newDispatcher(a, drives),
-		Templates: templates.New(mgr.GetAPIReader(), a.revisions, clk, templates.MaxBytes),
+		Templates: a.templates,
 		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
 		Holds:     &holds.Holds{Locks: shared},
 		Children:  newChildren(mgr, places),

@@ -80,7 +80,7 @@ func addWebhook(mgr manager.Manager, o options, hook webhook.Options) error {
 	}
 	hook.Host, hook.Port, hook.CertDir = host, port, o.webhook.certDir
 	hook.Namespace, hook.Service, hook.Configuration = o.namespace, o.webhook.service, o.webhook.configuration
-	hook.Turns = shares.New(webhook.AtOnce, true, shares.KindMetrics{})
+	hook.Turns, hook.Checks = shares.New(webhook.AtOnce, true, shares.KindMetrics{}), shares.New(webhook.ChecksAtOnce, true, shares.KindMetrics{})
 	hook.Clock, hook.Rand, hook.Log, hook.Registry = clock.RealClock{}, rand.Float64, ctrl.Log.WithName("webhook"), metrics.Registry
 	return webhook.Setup(mgr, hook)
 }

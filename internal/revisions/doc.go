@@ -7,6 +7,7 @@
 // "report-0c1f...". Another one who does the same finds that it exists.
 //
 //	Store.Ensure  Workflow -> its current revision, made if it is not there
+//	Store.Has     whether a revision exists
 //	Store.Load    what a revision has; ErrGone: it does not exist, or is something else
 //
 // Nothing is read from a cache: the content of all revisions of a cluster is too much to keep in

@@ -76,7 +76,7 @@ func (s *Store) claim(ctx context.Context, w *v1alpha1.Workflow, c *template.Con
 	if err := s.Live.Get(ctx, key, found); err != nil {
 		return fmt.Errorf("read revision %s: %w", key.Name, err)
 	}
-	if _, err := template.Decode(w.Name, c.Revision, found.Data.Raw); err != nil {
+	if err := template.Verify(w.Name, c.Revision, found.Data.Raw); err != nil {
 		return fmt.Errorf("ControllerRevision %s is in the way: %w", key.Name, err)
 	}
 	if found.Annotations[v1alpha1.AnnotationWorkflowUID] == string(w.UID) && found.Labels[v1alpha1.LabelWorkflow] == w.Name {
@@ -86,6 +86,20 @@ func (s *Store) claim(ctx context.Context, w *v1alpha1.Workflow, c *template.Con
 	metav1.SetMetaDataLabel(&found.ObjectMeta, v1alpha1.LabelWorkflow, w.Name)
 	if err := s.Client.Update(ctx, found, s.Owner); err != nil {
 		return fmt.Errorf("claim revision %s: %w", key.Name, err)
+	}
+	return nil
+}
+
+// Has reads whether there is a revision, and not what it has. Its error is ErrGone if there is none.
+func (s *Store) Has(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) error {
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"))
+	key := client.ObjectKey{Namespace: namespace, Name: template.ObjectName(r.Name, r.Revision)}
+	switch err := s.Live.Get(ctx, key, found); {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("ControllerRevision %s: %w", key.Name, ErrGone)
+	case err != nil:
+		return fmt.Errorf("look for revision %s: %w", key.Name, err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -27,8 +26,6 @@ type Content struct {
 
 	parameters []v1alpha1.Parameter
 	template   v1alpha1.WorkflowTemplate
-	patterns   map[string]*regexp.Regexp // of parameters
-	problems   []string                  // of the parameters themselves
 }
 
 // stored is a version as it is kept.
@@ -84,20 +81,39 @@ func hash(data []byte) string {
 
 // Decode reads a version of a Workflow. Its error says that it is not the content of the revision.
 func Decode(workflow, revision string, data []byte) (*Content, error) {
-	canonical, err := bounds.Canonical(data, nil)
+	canonical, err := verified(workflow, revision, data)
 	if err != nil {
 		return nil, err
-	}
-	if is := hash(canonical); is != revision {
-		return nil, fmt.Errorf("the content of revision %s of Workflow %s has the hash %s", revision, workflow, is)
 	}
 	var s stored
 	if err := json.Unmarshal(canonical, &s); err != nil {
 		return nil, fmt.Errorf("decode revision %s of Workflow %s: %w", revision, workflow, err)
 	}
-	c := &Content{Workflow: workflow, Revision: revision, parameters: s.Parameters, template: s.Template}
-	c.checkParameters()
-	return c, nil
+	return &Content{Workflow: workflow, Revision: revision, parameters: s.Parameters, template: s.Template}, nil
+}
+
+// Verify says by its error that something is not the content of a revision. It does less than
+// Decode.
+func Verify(workflow, revision string, data []byte) error {
+	_, err := verified(workflow, revision, data)
+	return err
+}
+
+// verified is the content of a revision in its canonical form.
+func verified(workflow, revision string, data []byte) (canonical []byte, err error) {
+	if canonical, err = bounds.Canonical(data, nil); err != nil {
+		return nil, err
+	}
+	if is := hash(canonical); is != revision {
+		return nil, fmt.Errorf("the content of revision %s of Workflow %s has the hash %s", revision, workflow, is)
+	}
+	return canonical, nil
+}
+
+// Unnamed is a Workflow as it is now, without its revision, which takes longer to find: enough to
+// check inputs.
+func Unnamed(w *v1alpha1.Workflow) *Content {
+	return &Content{Workflow: w.Name, parameters: w.Spec.Parameters, template: w.Spec.Template}
 }
 
 // ObjectName is the name of the object that has a revision.
@@ -105,9 +121,6 @@ func ObjectName(workflow, revision string) string { return workflow + "-" + revi
 
 // Parameters are those of the version.
 func (c *Content) Parameters() []v1alpha1.Parameter { return c.parameters }
-
-// Problems are what is wrong with the parameters themselves, each with its field.
-func (c *Content) Problems() []string { return c.problems }
 
 // Effective is a run as the core sees it: with the steps of the template, and the inputs that
 // Inputs has made. The run is not changed, and shares what it has with the result.

@@ -10,7 +10,13 @@
 //	Decode     what a ControllerRevision has -> Content; refused if its hash is another
 //	Content.Inputs     given inputs -> with defaults, or what is wrong with them, by field
 //	Content.Effective  run -> the run as the core sees it
+//	Content.WithDefaults  inputs that were checked before -> with defaults, unchecked
 //	Content.Problems   what is wrong with the parameters themselves
+//
+// # Bounds
+//
+// Patterns are users' work, so compiling them has a budget, and matching has another: in all, tens
+// of milliseconds. Nothing compiled is kept, so Content takes no more than its text does.
 //
 // # Guarantees
 //

@@ -32,6 +32,10 @@
 // nothing of a list with such an object in it. That is what happens without the webhook, while it
 // is down and may be passed over, and to runs that a match condition leaves out.
 //
+// So are inputs of a run that follows a Workflow, if they do not fit its parameters. Four runs at a
+// time are looked at, which namespaces share. A run that had no turn after a third of its time is
+// let in unseen, as it is without the webhook: the operator ends it as InvalidSpec.
+//
 // # Guarantees
 //
 //   - Of runs of a Reject policy with one idempotency key that are created at the same time one is
@@ -49,7 +53,8 @@
 //   - A dry run gets the same answer and leaves nothing behind.
 //   - A request is answered within a second less than the API server waits, and within 9 s
 //     in any case.
-//   - A policy that does not reject costs two reads from memory, and works with Redis down.
+//   - A policy that does not reject costs two reads from memory, and works with Redis down; a run
+//     that follows a Workflow costs one read of that, too.
 //
 // # Reservations
 //

@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
 const (
@@ -30,6 +31,12 @@ const (
 	// as its requests may take, instead of for a connection to Redis, where the second that a call
 	// has would run out.
 	AtOnce = 16
+	// ChecksAtOnce bounds the runs whose inputs are checked against their Workflow. One can take some
+	// tens of milliseconds of a core, which the passes of this replica need, too.
+	ChecksAtOnce = 4
+	// inputsShare is the part of a request's time, one in so many, that it may take to look at inputs:
+	// the operator looks at them, too, and the quota does not wait.
+	inputsShare = 3
 	// maxTries is how often the quota is asked that cannot be reached. The first call may have
 	// happened: it is idempotent by UID.
 	maxTries = 3
@@ -51,6 +58,11 @@ type turns interface {
 	Wait(ctx context.Context, namespace string) (done func(), err error)
 }
 
+// revisionSource has the revisions of Workflows; *templates.Templates does.
+type revisionSource interface {
+	Named(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error)
+}
+
 // handler answers admission requests. Safe for concurrent use.
 type handler struct {
 	cache   client.Reader
@@ -60,6 +72,9 @@ type handler struct {
 	rand    func() float64 // uniform in [0,1)
 	turns   turns          // AtOnce of them: one for each question that is with the quota
 	metrics *metrics
+
+	revisions revisionSource
+	checks    turns // ChecksAtOnce of them: one for each look at inputs
 }
 
 // scene is what there is to know about a run that is to be created.
@@ -93,7 +108,7 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
-	if problems := h.wrongInputs(ctx, run); len(problems) > 0 {
+	if problems := h.wrongInputs(ctx, run, limit/inputsShare); len(problems) > 0 {
 		return wrong(problems)
 	}
 	s, err := h.observe(ctx, run)

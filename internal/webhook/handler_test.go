@@ -145,7 +145,7 @@ func creation(t testing.TB, class string, change func(*v1alpha1.WorkflowRun, *ho
 func newHandler(cache, live client.Reader, quotas reserver) *handler {
 	return &handler{
 		cache: cache, live: live, quotas: quotas,
-		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(line, 1),
+		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(line, 1), checks: make(line, 1), revisions: stubRevisions{},
 	}
 }
 

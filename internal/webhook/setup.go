@@ -58,6 +58,10 @@ type Options struct {
 	Registry    prometheus.Registerer
 	// Turns are AtOnce places for questions, which namespaces share.
 	Turns turns
+	// Checks are ChecksAtOnce places for looks at inputs, which namespaces share.
+	Checks turns
+	// Revisions has what runs follow that name a revision.
+	Revisions revisionSource
 	// Ready takes the check that says whether the webhook answers.
 	Ready func(name string, check func(*http.Request) error)
 }
@@ -73,6 +77,7 @@ func Setup(mgr manager.Manager, o Options) error {
 	hook, err := hooks.StandaloneWebhook(&hooks.Webhook{Handler: &handler{
 		cache: mgr.GetClient(), live: mgr.GetAPIReader(), quotas: o.Gate, rand: o.Rand,
 		ttl: cmp.Or(o.Reservation, reservation), turns: o.Turns, metrics: m,
+		revisions: o.Revisions, checks: o.Checks,
 	}, WithContextFunc: withBudget}, hooks.StandaloneOptions{Logger: o.Log, MetricsPath: Path})
 	if err != nil {
 		return fmt.Errorf("make webhook: %w", err)

@@ -3,14 +3,20 @@
 package webhook
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
 func TestInputsOfARunThatFollowsAWorkflowAreCheckedAtItsCreation(t *testing.T) {
@@ -39,4 +45,86 @@ func TestInputsOfARunThatFollowsAWorkflowAreCheckedAtItsCreation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Any number of creations had their inputs checked at once, beside the passes of this replica.
+//
+// mutations: a check without a turn, with one that is not given back, or not as the run's
+// namespace; a turn that is waited for by runs that follow nothing, or as long as the request may
+// take.
+func TestInputsAreCheckedInTurn(t *testing.T) {
+	report := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report"}}
+	cluster := objects(t, namespace("team", nil), report)
+	checks := make(line, 1)
+	h := newHandler(cluster, &heldReader{Reader: cluster, checks: checks, t: t}, &stubQuotas{})
+	h.checks = checks
+	wrong := creation(t, "batch", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
+		run.Spec.WorkflowRef, run.Spec.Inputs = &v1alpha1.WorkflowReference{Name: "report"}, &runtime.RawExtension{Raw: []byte(`{"x":1}`)}
+	})
+	checks <- "other" // has its inputs checked
+	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
+	if got := h.Handle(ctx, wrong); !got.Allowed {
+		t.Errorf("answer %+v, though the operator can tell it, too", got.Result)
+	}
+	if got := h.Handle(ctx, creation(t, "batch", nil)); !got.Allowed {
+		t.Errorf("answer %+v to a run that follows nothing", got.Result)
+	}
+	<-checks
+	for range 3 {
+		if got := h.Handle(t.Context(), wrong); got.Allowed || got.Result.Code != 422 {
+			t.Errorf("answer %+v", got.Result)
+		}
+	}
+}
+
+// heldReader sees whose turn it is when something is read.
+type heldReader struct {
+	client.Reader
+	checks line
+	t      *testing.T
+}
+
+func (r *heldReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	select {
+	case who := <-r.checks:
+		if who != "team" {
+			r.t.Errorf("a turn of namespace %q", who)
+		}
+		r.checks <- who
+	default:
+		r.t.Errorf("%s is read without a turn", key)
+	}
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
+// mutation: a revision that is looked for among the Workflows.
+func TestInputsAreCheckedAgainstTheRevisionThatIsNamed(t *testing.T) {
+	w := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report"}}
+	w.Spec.Parameters = []v1alpha1.Parameter{{Name: "old"}}
+	data, revision, err := template.Encode(&w.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := objects(t, namespace("team", nil))
+	h := newHandler(cluster, cluster, &stubQuotas{})
+	h.revisions = stubRevisions{revision: data}
+	for inputs, allowed := range map[string]bool{`{"old":"x"}`: true, `{"new":"x"}`: false} {
+		got := h.Handle(t.Context(), creation(t, "batch", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
+			run.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "report", Revision: revision}
+			run.Spec.Inputs = &runtime.RawExtension{Raw: []byte(inputs)}
+		}))
+		if got.Allowed != allowed {
+			t.Errorf("%s: allowed %v: %+v", inputs, got.Allowed, got.Result)
+		}
+	}
+}
+
+// stubRevisions are contents by revision.
+type stubRevisions map[string][]byte
+
+func (s stubRevisions) Named(_ context.Context, _ string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
+	if s[r.Revision] == nil {
+		return nil, revisions.ErrGone
+	}
+	return template.Decode(r.Name, r.Revision, s[r.Revision])
 }

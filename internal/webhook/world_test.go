@@ -169,8 +169,8 @@ func (w *world) operator(s setting) (port int) {
 	}
 	Expect(Setup(mgr, Options{
 		Ready: func(string, func(*http.Request) error) {},
-		Turns: make(line, AtOnce),
-		Gate:  quotas, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
+		Turns: make(line, AtOnce), Checks: make(line, ChecksAtOnce), Revisions: stubRevisions{},
+		Gate: quotas, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
 		Reservation: time.Hour, // no spec is to depend on how fast this machine is
 		Clock:       s.clock, Rand: rand.Float64, Log: GinkgoLogr, Registry: prometheus.NewRegistry(),
 	})).To(Succeed())

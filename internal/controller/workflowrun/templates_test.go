@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -248,6 +249,26 @@ var _ = Describe("a run that follows a Workflow", func() {
 			`{"region":"eu","extra":1}`: "spec.inputs.extra: Workflow report has no such parameter",
 		} {
 			end := r.finish(ctx, w.following(ctx, "report", inputs))
+			Expect(endOf(end)).To(Equal("Failed/InvalidSpec"))
+			Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring(message))
+		}
+		Expect(w.jobsQueued(ctx)).To(BeZero())
+	}, NodeTimeout(patience))
+
+	// mutation: patterns that are compiled without a charge.
+	It("says that the patterns of its Workflow are too large, or its text for them", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		spec := templateOf(reads("a"))
+		spec.Parameters = []v1alpha1.Parameter{{Name: "region", Pattern: strings.Repeat(".{999}", 42)}}
+		w.workflow(ctx, "large", spec)
+		spec.Parameters = []v1alpha1.Parameter{{Name: "region", Pattern: strings.Repeat(".{999}", 5) + "z"}}
+		w.workflow(ctx, "slow", spec)
+		r := w.newReplica(ctx, "r")
+		for workflow, message := range map[string]string{
+			"large": "spec.parameters[0].pattern: too large: all patterns together may have some 40,000 states",
+			"slow":  "spec.inputs.region: takes too long to match its pattern",
+		} {
+			end := r.finish(ctx, w.following(ctx, workflow, fmt.Sprintf(`{"region":%q}`, strings.Repeat("a", 60<<10)+"z")))
 			Expect(endOf(end)).To(Equal("Failed/InvalidSpec"))
 			Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring(message))
 		}

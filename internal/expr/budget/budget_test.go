@@ -101,3 +101,41 @@ func TestCharges(t *testing.T) {
 
 // statesOfRepeat are those of a{100}: the repetition and its letter, 101 times.
 const statesOfRepeat = (1 + 1 + 2) * 101
+
+// mutations: Compile without a charge, Match that charges for none or for all of the text first, or
+// that tells no budget that is spent.
+func TestPattern(t *testing.T) {
+	const compiled = unitsPerPatternByte*2 + unitsPerState*statesOfBegin
+	b := New(1000)
+	p, err := b.Compile("^a")
+	if err != nil || b.Units != 1000*UnitsPerCost-compiled {
+		t.Fatalf("%v; %d units are left", err, b.Units)
+	}
+	if _, err := (&Budget{Units: compiled - 1}).Compile("^a"); !errors.Is(err, ErrTooCostly) {
+		t.Errorf("it is compiled with a unit too few: %v", err)
+	}
+	if _, err := b.Compile("("); err == nil || errors.Is(err, ErrTooCostly) {
+		t.Errorf("a pattern that is none: %v", err)
+	}
+	const letter = statesOfBegin * unitsPerStep
+	for text, c := range map[string]struct {
+		letters int // that have to be paid
+		matches bool
+	}{
+		"":                              {0, false},
+		"a":                             {1, true},
+		"b" + strings.Repeat("a", 1000): {2, false},
+		"a" + strings.Repeat("é", 1000): {5, true}, // two letters are looked at ahead
+	} {
+		enough := &Budget{Units: c.letters * letter}
+		if matches, err := p.Match(enough, text); err != nil || matches != c.matches || enough.Units != 0 {
+			t.Errorf("%.9q: %v, %v, with %d units left", text, matches, err, enough.Units)
+		}
+		if _, err := p.Match(&Budget{Units: c.letters*letter - 1}, text); c.letters > 0 && !errors.Is(err, ErrTooCostly) {
+			t.Errorf("%.9q: with a unit too few: %v", text, err)
+		}
+	}
+}
+
+// statesOfBegin are those of ^a: both in a row.
+const statesOfBegin = 1 + (1 + 1) + (1 + 2)

@@ -8,6 +8,7 @@
 //
 //	Step     each node pays cost units before it does something
 //	Charges  a call whose work depends on the size of its operands also pays units, before it is made
+//	Compile  a pattern of something else than CEL pays in the same way; Match pays what it reads
 //	Sum      lists in a row, of which each element costs the same to look at
 //
 // A budget that is spent stops the evaluation: Step and the charges return false from then on, and

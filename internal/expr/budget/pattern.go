@@ -22,23 +22,29 @@ const (
 	unitsPerStep        = 10        // of one state of the automaton over one byte of the text
 )
 
-// chargeMatches charges for the pattern and for the steps of its automaton, which a short pattern
-// can make large: (a{1000}){2}. Many patterns need fewer steps than one per state and byte; which,
-// only running them tells.
+// chargeMatches charges for the pattern and for the steps of its automaton. Many patterns need fewer
+// steps than one per state and byte; which, only running them tells.
 func chargeMatches(b *Budget, args []ref.Val) bool {
 	pattern, ok := args[len(args)-1].(types.String)
 	if !ok {
 		return true
 	}
-	if !b.take(patternWork(string(pattern))) {
-		return false
+	states, ok := b.takePattern(string(pattern))
+	return ok && b.take(states*textLen(args[0])*unitsPerStep)
+}
+
+// takePattern charges for what it takes to compile a pattern, and says how many states it has: a
+// short one can have many, (a{1000}){2}. Of one that is wrong the call says so.
+func (b *Budget) takePattern(pattern string) (states int, ok bool) {
+	if !b.take(patternWork(pattern)) {
+		return 0, false
 	}
-	re, err := syntax.Parse(string(pattern), syntax.Perl)
+	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return true // the call says so
+		return 0, true
 	}
-	states := statesOf(re)
-	return b.take(states*unitsPerState) && b.take(states*textLen(args[0])*unitsPerStep)
+	states = statesOf(re)
+	return states, b.take(states * unitsPerState)
 }
 
 // patternWork is the work of parsing a pattern, as far as it can be told without parsing it.

@@ -27,8 +27,7 @@ func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) 
 	case err != nil:
 		return nil, err
 	}
-	inputs, _ := content.Inputs(run.Spec.Inputs)
-	return content.Effective(run, inputs), nil
+	return content.Effective(run, content.WithDefaults(run.Spec.Inputs)), nil
 }
 
 // Revision reads what a revision of a Workflow has.

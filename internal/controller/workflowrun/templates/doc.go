@@ -15,6 +15,8 @@
 // A run is resolved once. Of a run that pins a revision the Workflow is read in one case only: the
 // revision is gone, and the Workflow has that content still; then the revision is made again.
 //
+// Inputs are checked until the run is initialized.
+//
 // A revision that a run pins exists, and nobody is about to delete it: Of refuses one that
 // status.retiring of the Workflow names, in a read that is younger than the run (ADR 49).
 //

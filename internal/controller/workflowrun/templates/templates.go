@@ -27,6 +27,7 @@ const retiringPause = time.Second
 type revisionStore interface {
 	Ensure(ctx context.Context, w *v1alpha1.Workflow) (*template.Content, error)
 	Load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (c *template.Content, size int, err error)
+	Has(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) error
 }
 
 // Templates gives runs their steps. Safe for concurrent use.
@@ -89,10 +90,21 @@ func missing(run *v1alpha1.WorkflowRun, format string, args ...any) Found {
 }
 
 func found(run *v1alpha1.WorkflowRun, c *template.Content) Found {
-	inputs, problems := c.Inputs(run.Spec.Inputs)
-	return Found{Run: c.Effective(run, inputs), Template: lifecycle.Template{
-		Revision: &v1alpha1.WorkflowRevision{Name: c.Workflow, Revision: c.Revision}, Problems: problems,
-	}}
+	is := Found{Template: lifecycle.Template{Revision: &v1alpha1.WorkflowRevision{Name: c.Workflow, Revision: c.Revision}}}
+	var inputs []byte
+	if initialized(run) {
+		inputs = c.WithDefaults(run.Spec.Inputs)
+	} else {
+		inputs, is.Template.Problems = c.Inputs(run.Spec.Inputs)
+	}
+	is.Run = c.Effective(run, inputs)
+	return is
+}
+
+// initialized says whether the inputs of a run were checked: status has steps from then on, and
+// inputs are immutable. To check them can take tens of milliseconds.
+func initialized(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && run.Status.Workflow != nil && len(run.Status.Steps) > 0
 }
 
 // workflow reads a Workflow live; nil: there is none.
@@ -136,6 +148,15 @@ func (t *Templates) load(ctx context.Context, namespace string, r v1alpha1.Workf
 	}
 	t.cache.put(k, c, size)
 	return c, nil
+}
+
+// Named is a revision that somebody named by hand. That it exists is read each time, since the cache
+// may have what is deleted; what it has is read once. Its error may be revisions.ErrGone.
+func (t *Templates) Named(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
+	if err := t.store.Has(ctx, namespace, r); err != nil {
+		return nil, err
+	}
+	return t.load(ctx, namespace, r)
 }
 
 // again makes a revision again that is gone, if its Workflow has that content; nil: it has not.
@@ -185,8 +206,7 @@ func (t *Templates) choose(ctx context.Context, run *v1alpha1.WorkflowRun, w *v1
 	case wanted == "":
 		return t.store.Ensure(ctx, w)
 	}
-	// It was named by hand: the cache may have what is deleted.
-	c, _, err := t.store.Load(ctx, run.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: wanted})
+	c, err := t.Named(ctx, run.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: wanted})
 	if !errors.Is(err, revisions.ErrGone) {
 		return c, err
 	}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templates
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+// counted counts which revisions are read whole.
+type counted struct {
+	*revisions.Store
+	loads int
+}
+
+func (c *counted) Load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, int, error) {
+	c.loads++
+	return c.Store.Load(ctx, namespace, r)
+}
+
+// report is a Workflow with a parameter that has to be a region, and a default.
+func report(revision string) *v1alpha1.Workflow {
+	w := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report", Generation: 1}, Spec: v1alpha1.WorkflowSpec{
+		Parameters: []v1alpha1.Parameter{{Name: "region", Pattern: "^eu"}, {Name: "count", Default: rawOf(`"3"`)}},
+		Template:   v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "fetch", Job: &v1alpha1.Job{Topic: "t"}}}},
+	}}
+	if revision != "" {
+		w.Status = &v1alpha1.WorkflowStatus{ObservedGeneration: 1, Revision: revision}
+	}
+	return w
+}
+
+func rawOf(text string) *k8sruntime.RawExtension { return &k8sruntime.RawExtension{Raw: []byte(text)} }
+
+// world is a cluster with the Workflow and its revision.
+func world(t *testing.T) (t1 *Templates, store *counted, c client.Client, revision string) {
+	t.Helper()
+	scheme := k8sruntime.NewScheme()
+	if err := appsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(report("")).Build()
+	store = &counted{Store: &revisions.Store{Live: c, Client: c, Owner: "test"}}
+	content, err := store.Ensure(t.Context(), report(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(c, store, testclock.NewFakePassiveClock(time.Unix(0, 0)), MaxBytes), store, c, content.Revision
+}
+
+func following(revision, inputs string) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "run"}, Spec: v1alpha1.WorkflowRunSpec{
+		WorkflowRef: &v1alpha1.WorkflowReference{Name: "report", Revision: revision}, Inputs: rawOf(inputs),
+	}}
+}
+
+// A pass over a run under way took 14 s for its inputs, which had been checked.
+//
+// mutations: inputs of each run are checked; those of none are; what is checked depends on
+// status.workflow alone, which a status without steps may have.
+func TestOf_InputsAreCheckedUntilTheRunIsInitialized(t *testing.T) {
+	templates, _, _, revision := world(t)
+	pinned := &v1alpha1.WorkflowRevision{Name: "report", Revision: revision}
+	for name, c := range map[string]struct {
+		status *v1alpha1.WorkflowRunStatus
+		checks bool
+	}{
+		"at first sight":     {nil, true},
+		"pinned, no steps":   {&v1alpha1.WorkflowRunStatus{Workflow: pinned}, true},
+		"pinned, with steps": {&v1alpha1.WorkflowRunStatus{Workflow: pinned, Steps: []v1alpha1.StepStatus{{Name: "fetch"}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := following("", `{"region":"us"}`)
+			run.Status = c.status
+			is, err := templates.Of(t.Context(), run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(is.Template.Problems) > 0; got != c.checks {
+				t.Errorf("problems are %q", is.Template.Problems)
+			}
+			if got := string(is.Run.Spec.Inputs.Raw); !c.checks && got != `{"count":"3","region":"us"}` {
+				t.Errorf("its inputs are %s", got)
+			}
+		})
+	}
+}
+
+// A revision that runs name was read and decoded in each pass before its run was pinned.
+//
+// mutations: Named that loads each time, or does not ask whether the revision exists.
+func TestOf_ANamedRevisionIsReadOnceAndLookedForEachTime(t *testing.T) {
+	templates, store, c, revision := world(t)
+	for range 3 {
+		is, err := templates.Of(t.Context(), following(revision, `{"region":"eu"}`))
+		if err != nil || is.Template.Revision == nil || is.Template.Revision.Revision != revision {
+			t.Fatalf("found %+v, %v", is.Template, err)
+		}
+	}
+	if store.loads != 1 {
+		t.Errorf("read %d times", store.loads)
+	}
+	other := report("")
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
+		t.Fatal(err)
+	}
+	other.Spec.Parameters = nil
+	if err := c.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: template.ObjectName("report", revision)}}); err != nil {
+		t.Fatal(err)
+	}
+	is, err := templates.Of(t.Context(), following(revision, `{"region":"eu"}`))
+	if err != nil || !strings.Contains(is.Template.Missing, "has no revision "+revision) {
+		t.Errorf("a revision that was deleted: %+v, %v", is.Template, err)
+	}
+}
+
+// What is kept of a revision is what the cache counts, whatever its patterns are: compiled they
+// took 89 MiB, where 112 KiB were counted.
+//
+// mutation: Content that keeps its patterns.
+func TestCache_CountsWhatARevisionTakes(t *testing.T) {
+	w := report("")
+	w.Spec.Parameters = nil
+	for i := range 30 {
+		w.Spec.Parameters = append(w.Spec.Parameters, v1alpha1.Parameter{Name: fmt.Sprint("p", i), Pattern: `^\pL{110}$`})
+	}
+	data, revision, err := template.Encode(&w.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4
+	var kept [n]*template.Content
+	before := heap()
+	for i := range kept {
+		if kept[i], err = template.Decode("report", revision, data); err != nil {
+			t.Fatal(err)
+		}
+		if problems := kept[i].Problems(); problems != nil {
+			t.Fatal(problems)
+		}
+		kept[i].Inputs(rawOf(`{"p0":"abc"}`))
+	}
+	took := heap() - before
+	runtime.KeepAlive(kept)
+	if counted := int64(n * len(data) * decodedFactor); took > counted {
+		t.Errorf("%d bytes, of which %d are counted", took, counted)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

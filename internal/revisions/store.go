@@ -90,7 +90,8 @@ func (s *Store) claim(ctx context.Context, w *v1alpha1.Workflow, c *template.Con
 	return nil
 }
 
-// Has reads whether there is a revision, and not what it has. Its error is ErrGone if there is none.
+// Has reads whether there is a revision, and not what it has. Its error is ErrGone if
+// there is none.
 func (s *Store) Has(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) error {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"))

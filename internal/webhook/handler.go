@@ -31,11 +31,11 @@ const (
 	// as its requests may take, instead of for a connection to Redis, where the second that a call
 	// has would run out.
 	AtOnce = 16
-	// ChecksAtOnce bounds the runs whose inputs are checked against their Workflow. One can take some
-	// tens of milliseconds of a core, which the passes of this replica need, too.
+	// ChecksAtOnce bounds the runs whose inputs are checked against their Workflow. One can take
+	// some tens of milliseconds of a core, which the passes of this replica need, too.
 	ChecksAtOnce = 4
-	// inputsShare is the part of a request's time, one in so many, that it may take to look at inputs:
-	// the operator looks at them, too, and the quota does not wait.
+	// inputsShare is the part of a request's time, one in so many, that it may take to look at
+	// inputs: the operator looks at them, too, and the quota does not wait.
 	inputsShare = 3
 	// maxTries is how often the quota is asked that cannot be reached. The first call may have
 	// happened: it is idempotent by UID.

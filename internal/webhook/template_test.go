@@ -15,6 +15,7 @@ import (
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
@@ -54,17 +55,17 @@ func TestInputsOfARunThatFollowsAWorkflowAreCheckedAtItsCreation(t *testing.T) {
 // take.
 func TestInputsAreCheckedInTurn(t *testing.T) {
 	report := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report"}}
-	cluster := objects(t, namespace("team", nil), report)
-	checks := make(line, 1)
-	h := newHandler(cluster, &heldReader{Reader: cluster, checks: checks, t: t}, &stubQuotas{})
+	cluster := objects(t, namespace("team", nil), report, lockPolicy("payments", rejecting(2)))
+	checks, quotas := make(line, 1), &stubQuotas{answer: store.Answer{Admitted: true}}
+	h := newHandler(cluster, &heldReader{Reader: cluster, checks: checks, t: t}, quotas)
 	h.checks = checks
-	wrong := creation(t, "batch", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
+	wrong := creation(t, "payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
 		run.Spec.WorkflowRef, run.Spec.Inputs = &v1alpha1.WorkflowReference{Name: "report"}, &runtime.RawExtension{Raw: []byte(`{"x":1}`)}
 	})
 	checks <- "other" // has its inputs checked
 	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
-	if got := h.Handle(ctx, wrong); !got.Allowed {
-		t.Errorf("answer %+v, though the operator can tell it, too", got.Result)
+	if got := h.Handle(ctx, wrong); !got.Allowed || quotas.bound <= 0 {
+		t.Errorf("answer %+v, though the operator can tell it, too; the quota had %s", got.Result, quotas.bound)
 	}
 	if got := h.Handle(ctx, creation(t, "batch", nil)); !got.Allowed {
 		t.Errorf("answer %+v to a run that follows nothing", got.Result)
@@ -99,9 +100,7 @@ func (r *heldReader) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 
 // mutation: a revision that is looked for among the Workflows.
 func TestInputsAreCheckedAgainstTheRevisionThatIsNamed(t *testing.T) {
-	w := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report"}}
-	w.Spec.Parameters = []v1alpha1.Parameter{{Name: "old"}}
-	data, revision, err := template.Encode(&w.Spec)
+	data, revision, err := template.Encode(&v1alpha1.WorkflowSpec{Parameters: []v1alpha1.Parameter{{Name: "old"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

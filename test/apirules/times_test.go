@@ -137,11 +137,15 @@ func TestAnObjectFromBeforeTheRulesOnTimesIsNotStuck(t *testing.T) {
 	}{
 		"workflowruns": {"workflowruns spec.steps[].delay.until", []string{"steps"}, map[string]any{"phase": "Running"}, "spec: {shutdown: Cancel}", ""},
 		"workflows": {
-			"workflows spec.template.steps[].delay.until", []string{"template", "steps"}, map[string]any{"revision": "abc"},
+			"workflows spec.template.steps[].delay.until",
+			[]string{"template", "steps"},
+			map[string]any{"revision": "abc"},
 			"spec: {revisionHistoryLimit: 3}", "spec: {template: {steps: [{name: c, delay: {until: '" + late + "'}}]}}",
 		},
 		"schedules": {
-			"schedules spec.backfill.to", []string{"backfill"}, map[string]any{"started": int64(1)},
+			"schedules spec.backfill.to",
+			[]string{"backfill"},
+			map[string]any{"started": int64(1)},
 			"spec: {suspend: true}", "spec: {backfill: {from: '2026-02-01T00:00:00Z'}}",
 		},
 	} {
@@ -152,12 +156,7 @@ func TestAnObjectFromBeforeTheRulesOnTimesIsNotStuck(t *testing.T) {
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			written := "10000-01-01T11:59:59Z"
-			if steps, ok := held.([]any); ok {
-				steps[0].(map[string]any)["delay"].(map[string]any)["until"] = written
-			} else {
-				held.(map[string]any)["to"] = written
-			}
+			writeLate(t, held)
 			o.Object["status"] = c.status
 			if err := server.client.Status().Update(t.Context(), o); err != nil {
 				t.Errorf("status: %v", err)
@@ -172,6 +171,29 @@ func TestAnObjectFromBeforeTheRulesOnTimesIsNotStuck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writeLate puts the time into steps, or into a backfill, as the operator writes it.
+func writeLate(t *testing.T, held any) {
+	t.Helper()
+	const written = "10000-01-01T11:59:59Z"
+	switch is := held.(type) {
+	case []any:
+		if err := unstructured.SetNestedField(mapOf(t, is[0]), written, "delay", "until"); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		mapOf(t, held)["to"] = written
+	}
+}
+
+func mapOf(t *testing.T, value any) map[string]any {
+	t.Helper()
+	is, ok := value.(map[string]any)
+	if !ok {
+		t.Fatalf("%T is no object", value)
+	}
+	return is
 }
 
 // storedBefore is an object of a kind whose CRD, in a group of its own, gets its rules afterwards.

@@ -46,9 +46,9 @@ func (s *Store) Drop(ctx context.Context, names []string) error {
 	return nil
 }
 
-// ownParts says whether parts are of the run of an object. Whoever may write in the store can make an
-// entry that names those of another run, whose output would go with it. Parts that stay are loose, or
-// not his.
+// ownParts says whether parts are of the run of an object. Whoever may write in the store can make
+// an entry that names those of another run, whose output would go with it. Parts that stay are
+// loose, or not his.
 func ownParts(name, nuid string) bool {
 	run, ok := protocol.PayloadRun(name)
 	return ok && strings.HasPrefix(nuid, protocol.PayloadNUID(run, ""))

@@ -55,8 +55,8 @@ func (w *world) floodOf(ctx SpecContext, r *replica, runs, steps int) []*v1alpha
 }
 
 var _ = Describe("The share of the stream of jobs", func() {
-	// mutations: Publish or recoverOne without hold, Find without found, a refusal that is an error or
-	// no refusal for the gate, a pass without Tidy or without comeAgainForRoom.
+	// mutations: Publish or recoverOne without hold, Find without found, a refusal that is an error
+	// or no refusal for the gate, a pass without Tidy or without comeAgainForRoom.
 	It("leaves room for the jobs of other namespaces, and for fences", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		a := w.newReplica(ctx, "a")

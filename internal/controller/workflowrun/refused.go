@@ -103,7 +103,7 @@ func tellRefused(p *pass, cause error) {
 	}
 	p.mem.refused = why
 	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, "StatusRefused", "Advance",
-		"The API server refuses the run's status, so the run stands still: %s", bounds.Printable(bounds.Cut(cause.Error(), mostRefusal)))
+		"The API server refuses the run's status, so the run stands still: %s", bounds.Printable(cause.Error(), mostRefusal))
 }
 
 // handBack returns results that have waited too long for Redis or the API server to NATS.

@@ -43,7 +43,7 @@ type paidLetters struct {
 	budget *Budget
 }
 
-// ReadRune implements io.RuneReader.
+// ReadRune reads the next letter, if there is enough to pay it.
 func (l *paidLetters) ReadRune() (r rune, size int, err error) {
 	r, size, err = l.of.ReadRune()
 	if err == nil && !l.budget.take(size*l.price) {

@@ -22,8 +22,8 @@ const (
 	unitsPerStep        = 10        // of one state of the automaton over one byte of the text
 )
 
-// chargeMatches charges for the pattern and for the steps of its automaton. Many patterns need fewer
-// steps than one per state and byte; which, only running them tells.
+// chargeMatches charges for the pattern and for the steps of its automaton. Many patterns need
+// fewer steps than one per state and byte; which, only running them tells.
 func chargeMatches(b *Budget, args []ref.Val) bool {
 	pattern, ok := args[len(args)-1].(types.String)
 	if !ok {

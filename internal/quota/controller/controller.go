@@ -182,7 +182,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		err = k.putBack(ctx, holding{at, uid}, name)
 	}
 	if err = errors.Join(err, k.wakeNext(ctx, at, limits, next)); err != nil {
-		k.kicks.After(err)
+		k.kicks.After(store.Unusable(err))
 		return fmt.Errorf("leave the gate: %w", err)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits
 	}
 	if err := k.wakeNext(ctx, at, l, given); err != nil {
 		k.log.Info("Not all runs were woken whose turn has come, the resync does that", "policy", at.Policy, "cause", err.Error())
-		k.kicks.After(err)
+		k.kicks.After(store.Unusable(err))
 	}
 }
 

@@ -150,7 +150,7 @@ func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer
 	}
 	if err != nil {
 		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
-		c.kicks.After(err)
+		c.kicks.After(store.Unusable(err))
 	}
 }
 
@@ -262,7 +262,7 @@ func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 		return nil
 	}
 	if err = errors.Join(err, woken); err != nil {
-		c.kicks.After(err)
+		c.kicks.After(store.Unusable(err))
 		return fmt.Errorf("drop locks: %w", err)
 	}
 	return nil

@@ -2,8 +2,6 @@
 
 package resyncs
 
-import "github.com/syncopate-dev/syncopate/internal/quota/store"
-
 // Kicks ask for a resync before it is due. For example, a semaphore got more permits while Redis
 // was away, and the next try is due in 30 s: that is news, and a resync is tried at once, but not
 // within a second of the last one. A drop that failed because Redis is away is none: all runs that
@@ -24,10 +22,10 @@ func (k Kicks) Tell() {
 	put(k.news)
 }
 
-// After is for what was not done because of an error, and is left to the resync: Kick if Redis
-// cannot be used, which the resync finds, too; else Tell.
-func (k Kicks) After(err error) {
-	if store.Unusable(err) {
+// After is for what could not be done, and is left to the resync: Kick if Redis cannot be used,
+// which the resync finds, too; else Tell.
+func (k Kicks) After(unusable bool) {
+	if unusable {
 		k.Kick()
 		return
 	}

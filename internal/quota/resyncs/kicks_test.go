@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-
-	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // While resyncs fail only news have one tried before it is due, and not at once after the last one.
@@ -27,8 +25,8 @@ func TestWhatHastensAResync(t *testing.T) {
 		"a kick":                      {meanwhile: Kicks.Kick, asked: 5 * time.Second, failed: pause},
 		"news":                        {meanwhile: Kicks.Tell, asked: 5 * time.Second, failed: 5 * time.Second},
 		"news of before":              {before: Kicks.Tell, asked: kickPause, failed: pause},
-		"Redis cannot be used":        {meanwhile: func(k Kicks) { k.After(&store.UnavailableError{}) }, asked: 5 * time.Second, failed: pause},
-		"something else did not work": {meanwhile: func(k Kicks) { k.After(context.Canceled) }, asked: 5 * time.Second, failed: 5 * time.Second},
+		"Redis cannot be used":        {meanwhile: func(k Kicks) { k.After(true) }, asked: 5 * time.Second, failed: pause},
+		"something else did not work": {meanwhile: func(k Kicks) { k.After(false) }, asked: 5 * time.Second, failed: 5 * time.Second},
 	} {
 		for after, want := range map[bool]time.Duration{false: c.asked, true: c.failed} {
 			synctest.Test(t, func(t *testing.T) {

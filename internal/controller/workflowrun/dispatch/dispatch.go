@@ -199,8 +199,8 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 	return enough.Load() || s.lostMore, err
 }
 
-// recoverOne brings one attempt to NATS, if it is nowhere and its share has room for it. Where it is
-// known not to have, because the attempt was refused before, NATS is not asked.
+// recoverOne brings one attempt to NATS, if it is nowhere and its share has room for it. Where it
+// is known not to have, because the attempt was refused before, NATS is not asked.
 func (s *Session) recoverOne(ctx context.Context, run *v1alpha1.WorkflowRun, j lifecycle.Job, input renderer) (jobs.RecoverOutcome, error) {
 	job, rendered := s.job(run, j), 0
 	if known := s.gate.known(j.ID); known > 0 && !s.hold(run, job, known) {
@@ -223,6 +223,7 @@ func (s *Session) recoverOne(ctx context.Context, run *v1alpha1.WorkflowRun, j l
 		s.found(run, job)
 	case jobs.Answered:
 		s.all.Backlog.Drop(j.ID)
+	case jobs.Published: // it was taken before
 	}
 	return outcome, err
 }

@@ -77,8 +77,8 @@ func input(context.Context, protocol.JobID) (json.RawMessage, error) {
 	return json.RawMessage(strings.Repeat("1", aBit)), nil
 }
 
-// mutations: giveBack without one of its errors, or with another; recoverOne that keeps what has its
-// answer, or forgets what is queued; Tidy that forgets what is to be withdrawn.
+// mutations: giveBack without one of its errors, or with another; recoverOne that keeps what has
+// its answer, or forgets what is queued; Tidy that forgets what is to be withdrawn.
 func TestSession_AJobHoldsItsShareWhileItMayBeInTheStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		says  error
@@ -122,8 +122,8 @@ func TestSession_AJobHoldsItsShareWhileItMayBeInTheStream(t *testing.T) {
 	}
 }
 
-// mutations: a refusal that is an error, or is published; recoverOne that asks NATS about what has no
-// share; OnlyShare that takes it for one of NATS.
+// mutations: a refusal that is an error, or is published; recoverOne that asks NATS about what has
+// no share; OnlyShare that takes it for one of NATS.
 func TestSession_WhatHasNoShareIsKeptBack(t *testing.T) {
 	q := &answering{}
 	s, run, list := sharing(q, 30, 16*aBit) // 14 of 16 may be held, a third of it by a run

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -126,7 +127,7 @@ func TestIndex(t *testing.T) {
 	}
 	gone := d.TakeDeleted(key)
 	want := []Tombstone{{UID: "uid"}}
-	if diff := cmp.Diff(want, gone); diff != "" {
+	if diff := cmp.Diff(want, gone, cmp.AllowUnexported(holds.State{})); diff != "" {
 		t.Errorf("tombstones (-want +got):\n%s", diff)
 	}
 	if len(d.TakeDeleted(key)) != 0 {

@@ -150,8 +150,8 @@ func (t *Templates) load(ctx context.Context, namespace string, r v1alpha1.Workf
 	return c, nil
 }
 
-// Named is a revision that somebody named by hand. That it exists is read each time, since the cache
-// may have what is deleted; what it has is read once. Its error may be revisions.ErrGone.
+// Named is a revision that somebody named by hand. That it exists is read each time, since the
+// cache may have what is deleted; what it has is read once. Its error may be revisions.ErrGone.
 func (t *Templates) Named(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
 	if err := t.store.Has(ctx, namespace, r); err != nil {
 		return nil, err

@@ -9,6 +9,14 @@ import "github.com/syncopate-dev/syncopate/pkg/protocol"
 // token has.
 const fixedBytes = 600
 
+// fenceFixed is what a fence message takes beside its ids and topics: records, names of headers,
+// and values of about one length.
+const fenceFixed = 300
+
+// FenceBytes is about what the fence message of a job takes of the stream, see StoredBytes:
+// some 500 bytes.
+func FenceBytes(j Job) int64 { return int64(fenceFixed + 2*len(j.ID.String()) + 2*len(j.Topic)) }
+
 // StoredBytes is about what a job with an input of so many bytes takes of its stream: for 1,000
 // bytes 1,700 or so. It is more rather than less.
 //

@@ -24,7 +24,8 @@ import (
 // until it is done, so a failure repeats it. After a crash jobs are recovered and results are
 // delivered again; package gc makes up for withdrawals.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
-	failed := p.release(ctx) // first: somebody may be waiting for it
+	failed := p.release(ctx)              // first: somebody may be waiting for it
+	p.jobs.Tidy(p.run, p.mem.withdrawals) // what was answered holds no room that the next steps need
 	failed = errors.Join(failed, publish(ctx, p, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.batch.Bury(ctx, d)
 	p.questions.Heard(d)
@@ -68,6 +69,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	p.run = p.ahead.Keep(&d.Status, p.batch.Keep(&d))
 	p.lock.Ahead = true
 	p.r.Metrics.decisionsAhead.Inc()
+	p.jobs.Tidy(p.run, p.mem.withdrawals)
 	failed := publish(ctx, p, d.Dispatch)
 	if p.ahead.LooksFirst() {
 		failed = errors.Join(failed, p.recoverJobs(ctx))

@@ -140,12 +140,16 @@ var _ = Describe("the API server", func() {
 		forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), run.Name, fmt.Errorf("policy no-status denied it\n%w", errTest))
 		stands(apierrors.NewServiceUnavailable("etcd is away"))
 		Expect(r.recorder.list()).To(BeEmpty())
+		plain := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "a webhook denied it"}}
+		stands(plain) // it need not give a reason
+		Expect(r.recorder.list()).To(ConsistOf(ContainSubstring("a webhook denied it")))
 		stands(forbidden)
-		Expect(r.recorder.list()).To(ConsistOf(And(ContainSubstring("StatusRefused"), ContainSubstring("policy no-status denied it"), Not(ContainSubstring("\n")))))
+		Expect(r.recorder.list()).To(HaveLen(2))
+		Expect(r.recorder.list()[1]).To(And(ContainSubstring("StatusRefused"), ContainSubstring("policy no-status denied it"), Not(ContainSubstring("\n"))))
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status != nil && now.Status.Progress != "" })
 		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 		stands(forbidden)
-		Expect(r.recorder.count("Warning StatusRefused")).To(Equal(2))
+		Expect(r.recorder.count("Warning StatusRefused")).To(Equal(3))
 		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(2*patience))
 

@@ -15,13 +15,14 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // heavy is a step whose job has 30 KiB of input, for workers of a topic.
-func heavy(name, topic string) v1alpha1.Step {
-	return v1alpha1.Step{Name: name, Job: &v1alpha1.Job{Topic: topic, Input: &runtime.RawExtension{Raw: []byte(large(30 << 10))}}}
+func heavy(name, topic string, after ...string) v1alpha1.Step {
+	return v1alpha1.Step{Name: name, DependsOn: after, Job: &v1alpha1.Job{Topic: topic, Input: &runtime.RawExtension{Raw: []byte(large(30 << 10))}}}
 }
 
 // boundJobs gives the stream of jobs a limit, as an administrator does, and has a replica look.
@@ -105,6 +106,23 @@ var _ = Describe("The share of the stream of jobs", func() {
 		Expect(b.counter("syncopate_job_share_bytes")).To(BeZero(), "nothing leaks")
 	}, NodeTimeout(3*patience))
 
+	// mutation: act that gives back what was answered only after it published.
+	It("is there for the next step as soon as the one before is answered", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		w.boundJobs(ctx, r, 100<<10) // of 87 KiB a run has a third, and always one job
+		run := w.create(ctx, []v1alpha1.Step{heavy("a", topic), heavy("b", topic, "a")})
+		r.inFlight(ctx, run, 1)
+		w.work(ctx)
+		r.pumpAll(ctx, 1)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Steps[0].Phase).To(Equal(v1alpha1.StepSucceeded))
+		Expect(w.jobsQueued(ctx)).To(Equal(1))
+		Expect(r.counter("syncopate_job_share_refusals_total")).To(BeZero())
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
 	// mutation: leave or forget without the Dispatcher, or cleanDeleted without it.
 	It("is given back by runs that are handed over or deleted", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -128,7 +146,10 @@ var _ = Describe("The share of the stream of jobs", func() {
 // mutation: comeAgainForRoom without jobPatience.
 func TestJobsThatWereKeptBackAreTriedAgainSoon(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(now)}, mem: &memory{noRoom: noRoom{since: now, jobs: true}}}
+	p := &pass{
+		r: &Reconciler{Clock: clocktesting.NewFakeClock(now)}, mem: &memory{noRoom: noRoom{since: now, jobs: true}},
+		jobs: (&dispatch.Dispatcher{}).Session(&dispatch.State{}, 0),
+	}
 	if comeAgainForRoom(p, now); !p.later.Equal(now.Add(5 * time.Second)) {
 		t.Errorf("the next pass comes at %s", p.later)
 	}

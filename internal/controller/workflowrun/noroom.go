@@ -63,7 +63,11 @@ func noteRoom(p *pass) {
 func comeAgainForRoom(p *pass, now time.Time) {
 	m := &p.mem.noRoom
 	if m.jobs {
-		p.later = pacing.Earliest(p.later, now.Add(jobPatience))
+		wait := jobPatience
+		if p.jobs.OnlyShare() {
+			wait = max(wait, p.r.Dispatch.TryAfter(p.key.Namespace, now))
+		}
+		p.later = pacing.Earliest(p.later, now.Add(wait))
 	}
 	if until := m.refusedAt.Add(roomPatience); m.outputs && until.After(now) {
 		p.later = pacing.Earliest(p.later, until)

@@ -3,6 +3,7 @@
 package workflowrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -97,7 +98,7 @@ const mostRefusal = 700
 // condition then: an admission policy does that, say. It is told once for each reason until a
 // write is taken.
 func tellRefused(p *pass, cause error) {
-	why := apierrors.ReasonForError(cause)
+	why := cmp.Or(apierrors.ReasonForError(cause), "None") // a webhook need not give one
 	if outage(cause) || p.mem.refused == why {
 		return
 	}

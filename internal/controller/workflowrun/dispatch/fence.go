@@ -5,6 +5,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,11 @@ func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours str
 	if _, writer := leases.FenceOf(run); writer != ours {
 		list = append(lifecycle.Outlines(run), ahead...)
 	}
-	err := s.fenceAll(ctx, s.notFenced(run, list), fence)
+	missing := s.notFenced(run, list)
+	err := s.fenceAll(ctx, s.withRoom(run, missing), fence)
+	if err == nil && slices.ContainsFunc(missing, func(j lifecycle.Job) bool { _, has := s.epochs[j.ID]; return !has }) {
+		err = errShareUsed
+	}
 	s.gate.fenced(err)
 	if err == nil {
 		s.unfencedSince = time.Time{}
@@ -79,6 +84,16 @@ func (s *Session) notFenced(run *v1alpha1.WorkflowRun, list []lifecycle.Job) []l
 		seen[j.ID] = true
 	}
 	return missing
+}
+
+// withRoom are those attempts whose fences find room in the share of the run. A run with tens of
+// thousands of attempts, most of which may wait for room themselves, would fill the stream with
+// fences: it goes on without some of them, see FencePatience.
+func (s *Session) withRoom(run *v1alpha1.WorkflowRun, missing []lifecycle.Job) []lifecycle.Job {
+	room := s.all.Backlog.Fences()
+	return slices.DeleteFunc(slices.Clone(missing), func(j lifecycle.Job) bool {
+		return !room.Take(run.Namespace, j.ID, jobs.FenceBytes(jobs.Job{ID: j.ID, Topic: j.Topic}))
+	})
 }
 
 // fenceAll begins a new epoch of attempts under a fence.

@@ -101,8 +101,8 @@ func (g *gate) leastOr(size int) int {
 func (g *gate) fenced(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if errors.Is(err, bus.ErrNoRoom) {
-		g.full, g.nats, g.least = true, true, 0 // nothing is smaller
+	if share := errors.Is(err, errShareUsed); share || errors.Is(err, bus.ErrNoRoom) {
+		g.full, g.nats, g.least = true, g.nats || !share, 0 // nothing is smaller
 	}
 }
 

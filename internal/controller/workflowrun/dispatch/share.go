@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"errors"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -55,11 +56,24 @@ func (s *Session) Tidy(run *v1alpha1.WorkflowRun, owed []lifecycle.Withdrawal) {
 	for i, w := range owed {
 		left[i] = w.ID
 	}
-	s.all.Backlog.Keep(string(run.UID), lifecycle.Unanswered(run), left)
+	inFlight := lifecycle.Unanswered(run)
+	s.all.Backlog.Keep(string(run.UID), inFlight, left)
+	s.all.Backlog.Fences().Keep(string(run.UID), inFlight)
 }
 
 // Forget forgets a run that is gone, or that another replica drives.
-func (d *Dispatcher) Forget(uid string) { d.Backlog.Forget(uid) }
+func (d *Dispatcher) Forget(uid string) {
+	d.Backlog.Forget(uid)
+	d.Backlog.Fences().Forget(uid)
+}
 
 // Leave forgets the runs that another replica drives from now on.
-func (d *Dispatcher) Leave(gone func(uid string) bool) { d.Backlog.Leave(gone) }
+func (d *Dispatcher) Leave(gone func(uid string) bool) {
+	d.Backlog.Leave(gone)
+	d.Backlog.Fences().Leave(gone)
+}
+
+// TryAfter is after which time a run may try again whose jobs found no room in its share.
+func (d *Dispatcher) TryAfter(namespace string, now time.Time) time.Duration {
+	return d.Backlog.TryAfter(namespace, now)
+}

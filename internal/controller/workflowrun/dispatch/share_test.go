@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,5 +160,46 @@ func TestSession_WhatHasNoShareIsKeptBack(t *testing.T) {
 	before := q.asked
 	if err := fresh.Publish(t.Context(), run, q, []lifecycle.Job{job}); err != nil || q.asked != before || !fresh.OnlyShare() {
 		t.Errorf("a fresh one is published %d times (%v)", q.asked-before, err)
+	}
+}
+
+// counting counts fences.
+type counting struct {
+	answering
+	fences atomic.Int32
+}
+
+func (q *counting) Fence(context.Context, jobs.Job) (uint64, error) {
+	return uint64(q.fences.Add(1)), nil
+}
+
+// A run has thousands of attempts in flight, and changes hands.
+//
+// mutations: Fence without withRoom, or without its error; Tidy, Forget and Leave without those of
+// fences.
+func TestSession_FencesTakeAShareOfTheReserve(t *testing.T) {
+	q := &counting{}
+	s, run, list := sharing(&q.answering, 3000, 1<<20)
+	s.all.Jobs = q
+	if err := s.Fence(t.Context(), run, "mine", list(), 8); !errors.Is(err, errShareUsed) || !s.OnlyShare() {
+		t.Errorf("there are fences for all: %v", err)
+	}
+	if n := q.fences.Load(); n < 50 || n > 200 { // a third of 128 KiB
+		t.Errorf("%d fences were stored", n)
+	}
+	used := func() bool { return !s.all.Backlog.Fences().Take("", protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}, 1<<17) }
+	if !used() {
+		t.Error("the fences hold nothing")
+	}
+	for name, forget := range map[string]func(){
+		"the run is forgotten":  func() { s.all.Forget(string(run.UID)) },
+		"the run is another's":  func() { s.all.Leave(func(uid string) bool { return uid == string(run.UID) }) },
+		"its attempts are over": func() { s.Tidy(&v1alpha1.WorkflowRun{ObjectMeta: run.ObjectMeta, Status: &v1alpha1.WorkflowRunStatus{}}, nil) },
+	} {
+		s.all.Backlog.Fences().Forget("other")
+		s.all.Backlog.Fences().Found("", protocol.JobID{RunUID: string(run.UID), Step: "s1", Item: protocol.NoItem, Attempt: 1}, 500)
+		if forget(); used() {
+			t.Errorf("%s, and its fences hold something", name)
+		}
 	}
 }

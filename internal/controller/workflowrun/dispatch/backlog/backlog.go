@@ -9,8 +9,9 @@
 // # What may be held
 //
 // The stream's limit, less an eighth, times the part of the runs that this replica drives. The
-// eighth is for fence messages, and for what other replicas misjudge. Of that, internal/share says
-// what a run and a namespace may have. A stream without a limit has room for all.
+// eighth is for fence messages, which share it in the same way, and for what other replicas
+// misjudge. Of that, internal/share says what a run and a namespace may have. A stream without a
+// limit has room for all.
 //
 // # What is held
 //
@@ -25,6 +26,7 @@ package backlog
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,6 +37,13 @@ import (
 // reservePart is the part of the stream that no job is let into: one in so many.
 const reservePart = 8
 
+// costOfTry spreads the tries of runs that were refused, each of which is a pass with the run's
+// lock: there are a hundred a second at most, as long as no tenant has more than 6,000 such runs.
+const costOfTry = 10 * time.Millisecond
+
+// longestWait bounds the wait between two tries of a run.
+const longestWait = time.Minute
+
 // Stream is the stream of jobs as last seen, in bytes. A Limit of 0 is none.
 type Stream struct{ Holds, Limit int64 }
 
@@ -44,8 +53,10 @@ type Room struct {
 	stream  func() Stream
 	part    func() (driven, of int)
 	refused prometheus.Counter
+	fences  *Room // that of the reserve; nil: it is that
 
 	mu   sync.Mutex
+	pace *share.Pace
 	room *share.Room
 	runs map[string]*run // by UID
 }
@@ -66,13 +77,36 @@ type charge struct {
 // New makes a room. stream says what the stream holds and may hold, and part how much of all runs
 // this replica drives.
 func New(stream func() Stream, part func() (driven, of int)) *Room {
-	return &Room{
-		stream: stream, part: part, room: share.NewRoom(0), runs: map[string]*run{},
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "syncopate_job_share_refusals_total",
-			Help: "How often a job was kept back because its run or its namespace has used up its share of the stream of jobs. NATS was not asked.",
-		}),
+	refused := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "syncopate_job_share_refusals_total",
+		Help: "How often a job was kept back because its run or its namespace has used up its share of the stream of jobs. NATS was not asked.",
+	})
+	made := func(fences *Room) *Room {
+		return &Room{
+			stream: stream, part: part, refused: refused, fences: fences,
+			pace: share.NewPace(longestWait), room: share.NewRoom(0), runs: map[string]*run{},
+		}
 	}
+	return made(made(nil))
+}
+
+// Fences is the room of the fence messages of attempts.
+func (r *Room) Fences() *Room {
+	if r == nil {
+		return nil
+	}
+	return r.fences
+}
+
+// TryAfter is after which time a run of a tenant may ask again that was refused: all runs that wait
+// come at one rate, and tenants have equal parts of it.
+func (r *Room) TryAfter(tenant string, now time.Time) time.Duration {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pace.Wait(tenant, costOfTry, now)
 }
 
 // Take lets a job of a tenant's run in, if there is room for its bytes. One that is held already
@@ -190,6 +224,9 @@ func (r *Room) limit() (bytes int64, bounded bool) {
 	driven, of := r.part()
 	reserve := s.Limit / reservePart
 	mine := func(n int64) int64 { return int64(float64(n) * float64(driven) / float64(of)) }
+	if r.fences == nil {
+		return mine(reserve), true
+	}
 	unknown := max(0, mine(s.Holds-reserve)-r.room.Used())
 	return mine(s.Limit-reserve) - unknown, true
 }

@@ -5,6 +5,7 @@ package backlog
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -189,4 +190,37 @@ func TestRoom_NilHasRoomForAll(t *testing.T) {
 	r.Keep("a1")
 	r.Forget("a1")
 	r.Leave(func(string) bool { return true })
+}
+
+// Fences have the reserve, and share it.
+//
+// mutations: fences with the room of jobs, or none of their own; TryAfter that lets all come at
+// once, or has one tenant wait for the runs of another.
+func TestRoom_FencesAndTriesAreShared(t *testing.T) {
+	r := newRig(4800)
+	jobs := r.flood("a", "a1")
+	fences := &rig{Room: r.Fences()}
+	if n := fences.flood("a", "a1"); n < 199 || n > 200 {
+		t.Errorf("a third of the reserve is %d fences, want 200", n)
+	}
+	if jobs < 1399 {
+		t.Errorf("fences took room from jobs: %d", jobs)
+	}
+	if !fences.Take("b", job("b1", 0), 100) {
+		t.Error("no fence of another namespace finds room")
+	}
+	now := time.Unix(1000, 0)
+	last := time.Duration(0)
+	for range 1000 {
+		last = r.TryAfter("a", now)
+	}
+	if last < 9*time.Second || last > 11*time.Second {
+		t.Errorf("the last of 1,000 runs tries again after %s", last)
+	}
+	if wait := r.TryAfter("b", now); wait > time.Second {
+		t.Errorf("a run of another tenant waits %s", wait)
+	}
+	if (*Room)(nil).Fences() != nil || (*Room)(nil).TryAfter("a", now) != 0 {
+		t.Error("no room is shared, and somebody waits")
+	}
 }

@@ -187,14 +187,18 @@ func TestSession_FencesTakeAShareOfTheReserve(t *testing.T) {
 	if n := q.fences.Load(); n < 50 || n > 200 { // a third of 128 KiB
 		t.Errorf("%d fences were stored", n)
 	}
-	used := func() bool { return !s.all.Backlog.Fences().Take("", protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}, 1<<17) }
+	used := func() bool {
+		return !s.all.Backlog.Fences().Take("", protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}, 1<<17)
+	}
 	if !used() {
 		t.Error("the fences hold nothing")
 	}
 	for name, forget := range map[string]func(){
-		"the run is forgotten":  func() { s.all.Forget(string(run.UID)) },
-		"the run is another's":  func() { s.all.Leave(func(uid string) bool { return uid == string(run.UID) }) },
-		"its attempts are over": func() { s.Tidy(&v1alpha1.WorkflowRun{ObjectMeta: run.ObjectMeta, Status: &v1alpha1.WorkflowRunStatus{}}, nil) },
+		"the run is forgotten": func() { s.all.Forget(string(run.UID)) },
+		"the run is another's": func() { s.all.Leave(func(uid string) bool { return uid == string(run.UID) }) },
+		"its attempts are over": func() {
+			s.Tidy(&v1alpha1.WorkflowRun{ObjectMeta: run.ObjectMeta, Status: &v1alpha1.WorkflowRunStatus{}}, nil)
+		},
 	} {
 		s.all.Backlog.Fences().Forget("other")
 		s.all.Backlog.Fences().Found("", protocol.JobID{RunUID: string(run.UID), Step: "s1", Item: protocol.NoItem, Attempt: 1}, 500)

@@ -68,7 +68,8 @@ func TestFewFoldedPatternsAreTooMany(t *testing.T) {
 	}
 }
 
-// mutation: a unitsPerStep or unitsPerPatternByte ten times as large makes this fail.
+// mutation: a unitsPerStep or unitsPerPatternByte ten times as large, or a match that is charged
+// for all states of a length, makes this fail.
 func TestUsualPatternsAreWithinTheBounds(t *testing.T) {
 	text := strings.Repeat("Release of service-a, see https://example.org/x?y=1. ", 80)[:4<<10]
 	v := Vars{Inputs: map[string]any{"s": text, "name": "service-a"}}
@@ -82,6 +83,7 @@ func TestUsualPatternsAreWithinTheBounds(t *testing.T) {
 		"letters of Europe":          `inputs.s.matches("(?i)^[a-zà-ÿ]+ of [äöüß]*")`,
 		"a name, a hundred times":    `[` + strings.Repeat("0,", 99) + `0].all(x, inputs.name.matches("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"))`,
 		"a short word, many a time":  `[` + strings.Repeat("0,", 400) + `0].all(x, inputs.name.matches("^[a-z-]+$"))`,
+		"a length":                   `!inputs.s.matches("^.{1,1000}$")`,
 		"a UUID":                     `!inputs.s.matches("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")`,
 		"the hour in a city, a time": `timestamp("2026-11-20T10:00:00Z").getHours("Europe/Berlin") == 11`,
 	} {

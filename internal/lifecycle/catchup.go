@@ -3,12 +3,14 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // catchUp applies answers to attempts that began ahead of this status: they are as good as those to
@@ -83,13 +85,22 @@ func answersAhead(d *draft) map[int][]int {
 		}
 		all[i] = append(all[i], k)
 	}
+	maps.DeleteFunc(all, func(_ int, results []int) bool {
+		return !slices.ContainsFunc(results, func(k int) bool { return endsFirst(&d.in.Results[k]) })
+	})
 	return all
+}
+
+// endsFirst says whether a result ends the first attempt of its step. One that has only started is
+// not worth rendering its input.
+func endsFirst(r *Result) bool {
+	return r.ID.Item == protocol.NoItem && r.ID.Attempt == 1 && (r.Rejected != "" || r.Result.Status != protocol.StatusStarted)
 }
 
 // catchUpStep has a step begin as it began for somebody else, and applies what was answered. Where
 // that cannot be done yet, because the object store is to be asked first, the step is left as it
 // is, and deadlines wait as for any answer that waits for the store. It is left as it is, too,
-// where nothing ends its attempt: it has only started, or the result is of another attempt.
+// where nothing ends its attempt: what would has to wait.
 func catchUpStep(d *draft, i int, results []int) {
 	switch is := prepare(d, i); {
 	case is.lacking:
@@ -97,6 +108,7 @@ func catchUpStep(d *draft, i int, results []int) {
 		return
 	case is.skipped:
 		skipStep(d, i)
+		d.progressed++
 		return
 	case is.problem != nil:
 		return // whoever began it read other outputs than these: it begins anew
@@ -106,6 +118,7 @@ func catchUpStep(d *draft, i int, results []int) {
 	beginAttempt(d, i)
 	for _, k := range results {
 		d.out.Verdicts[k] = applyResult(d, k)
+		d.store.rest()
 	}
 	if !status.WithWorker(&d.st.Steps[i]) {
 		d.progressed++
@@ -126,6 +139,7 @@ func skipAgain(d *draft, i int) {
 	switch {
 	case err == nil && !wanted:
 		skipStep(d, i)
+		d.progressed++
 	case err != nil && unprepared(d, err).lacking:
 		d.answers.await(status.JobID(d.run, d.st.Steps[i].Name, 1))
 	}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -279,5 +281,62 @@ func TestAFailureAheadOfStatusEndsTheRunAsSuch(t *testing.T) {
 	out := takenOver(run, nil, at(1, succeeded("a", 1, `1`)), at(2, failed("b", 1, "E", "m")))
 	if got := outcomeOf(&out.Status); got != "Failed/StepFailed" || out.Status.Steps[1].Error == nil || out.Status.Steps[1].Error.Code != "E" {
 		t.Errorf("ended as %s, %s", got, phases(&out.Status))
+	}
+}
+
+// catchingUp are the facts of whoever takes a run over at its deadline: a was answered, for which
+// fifty steps wait, and these were, or one behind all of them.
+func catchingUp(t *testing.T, said func(name string) Result, behind bool, options ...stepOption) Input {
+	t.Helper()
+	steps, results := []v1alpha1.Step{newStep("a")}, []Result{at(time.Second, succeeded("a", 1, `{"n":1}`))}
+	var all []string
+	for i := range 50 {
+		name := fmt.Sprintf("b%02d", i)
+		steps, all = append(steps, newStep(name, append(slices.Clone(options), after("a"))...)), append(all, name)
+		if !behind {
+			results = append(results, at(time.Second, said(name)))
+		}
+	}
+	if behind {
+		steps, results = append(steps, newStep("last", after(all...))), append(results, at(time.Second, said("last")))
+	}
+	run := leftAhead(t, func(r *v1alpha1.WorkflowRun) {
+		r.Spec.MaxParallelSteps = 50
+		r.Spec.Inputs = raw(`{"pad":"` + strings.Repeat("x", 50_000) + `","l":` + numbers(120) + `}`)
+	}, steps...)
+	return letIn(Input{Run: run, Now: epoch.Add(deadlineOfAhead), Lock: held(2), Results: results})
+}
+
+// What one pass evaluates is bounded also where it catches up: what is said of a step does not have
+// its input rendered for nothing, and a step that is skipped counts as one that was got ahead with.
+//
+// mutations: answersAhead with steps that have only started, or whose answer is to another attempt;
+// catchUpStep, or skipAgain, that skips a step and counts nothing. Each fails a case.
+func TestCatchingUpTakesNoMoreThanAPassMay(t *testing.T) {
+	padded := input(`{"pad":["${inputs.pad}","${inputs.pad}","${inputs.pad}","${inputs.pad}","${inputs.pad}"]}`)
+	never := when("!(" + costly + ")")
+	good := func(name string) Result { return succeeded(name, 1, `2`) }
+	for name, c := range map[string]struct {
+		in  Input
+		cut bool
+	}{
+		"they have only started":         {catchingUp(t, func(name string) Result { return result(name, 1, protocol.StatusStarted) }, false, padded), false},
+		"they are of another attempt":    {catchingUp(t, func(name string) Result { return succeeded(name, 2, `2`) }, false, padded), false},
+		"they succeeded":                 {catchingUp(t, good, false, padded), true},
+		"they are not wanted":            {catchingUp(t, good, false, never), true},
+		"one is behind all that are not": {catchingUp(t, good, true, never), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := Decide(c.in)
+			if out.Cut != c.cut || out.Deferred != c.cut || (out.Status.Phase == v1alpha1.RunTimedOut) == c.cut {
+				t.Errorf("cut %t, deferred %t, the run is %s", out.Cut, out.Deferred, out.Status.Phase)
+			}
+			if taken(out) > bounds.MaxDecisionCost+2*expr.MaxCost {
+				t.Errorf("it took %d units", taken(out))
+			}
+			if e := out.Evaluated; e != nil && e.Bytes > bounds.MaxRenderedTogether+bounds.MaxRenderedBytes {
+				t.Errorf("%d bytes were rendered", e.Bytes)
+			}
+		})
 	}
 }

@@ -207,8 +207,8 @@
 // one begins depends on the order of results. Times of replays differ; inputs do not.
 //
 // Say b was answered, too, and the process died before it wrote that b began. Whoever has both
-// results decides on both at once: b, whose job was out, succeeds in the decision that has a
-// succeed. So a deadline, a cancel, or a failed step, ends such a run as if
+// results decides on both at once, as far as one pass evaluates: b, whose job was out, succeeds in
+// the decision that has a succeed. So a deadline, a cancel, or a failed step, ends such a run as if
 // status had known of b. A deadline asks the stream also where nothing is in flight, if a first
 // attempt may have begun ahead. After it, only those answers to such attempts count that the stream
 // stored by then: that alone says that the attempt began before the deadline. Cancel does not ask,

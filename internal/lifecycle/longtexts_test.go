@@ -124,7 +124,7 @@ func TestALongTextOfAnApproverCostsNoMoreThanWhatIsKeptOfIt(t *testing.T) {
 
 // What is said of a result takes its time whatever becomes of it, and many are one batch.
 //
-// mutation: applyResults without a rest after each.
+// mutations: applyResults, or catchUpStep, without a rest after each.
 func TestADecisionRestsAfterEachResult(t *testing.T) {
 	const n = 40
 	for kind := range longTexts {
@@ -147,5 +147,15 @@ func TestADecisionRestsAfterEachResult(t *testing.T) {
 	}
 	if Decide(in); pauses < n {
 		t.Errorf("%d results that are of no use any more, %d pauses", n, pauses)
+	}
+
+	run = leftAhead(t, nil, newStep("a"), newStep("b", after("a")))
+	pauses = 0
+	in = letIn(Input{Run: run, Now: epoch.Add(time.Second), Lock: held(1), Pause: func() { pauses++ }, Results: []Result{succeeded("a", 1, "7")}})
+	for range n {
+		in.Results = append(in.Results, succeeded("b", 1, "["+strings.Repeat("1,", 1<<10)+"1]"))
+	}
+	if Decide(in); pauses < 2*n { // once as ahead, once as applied
+		t.Errorf("%d results to an attempt ahead, %d pauses", n, pauses)
 	}
 }

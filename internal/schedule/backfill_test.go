@@ -4,6 +4,7 @@ package schedule
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,12 +17,20 @@ import (
 // Status has whole seconds, and a user may write fractions of one. It is one backfill all the same,
 // or the slots whose runs were deleted meanwhile would be started again, and again.
 //
-// mutations: backfill that compares what the user wrote, or stores it, or asStored without one of
-// its times makes this fail.
+// A slot before the fraction is none of it.
+//
+// mutations: backfill that begins at the second of the fraction, or after a slot at from, or that
+// compares what the user wrote, or stores it, or asStored without one of its times makes this fail.
 func TestABackfillOfFractionsOfASecondIsDoneOnce(t *testing.T) {
 	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
-	for name, at := range map[string]struct{ from, to time.Duration }{
-		"from": {500 * time.Millisecond, 0}, "to": {0, 500 * time.Millisecond},
+	for name, at := range map[string]struct {
+		from, to time.Duration
+		want     string
+	}{
+		"from":                    {500 * time.Millisecond, 0, "map[10:00:00:1 11:00:00:1]"},
+		"to":                      {0, 500 * time.Millisecond, "map[10:00:00:1 11:00:00:1]"},
+		"from, just after a slot": {59*time.Minute + 30*time.Second + 500*time.Millisecond, 0, "map[11:00:00:1]"},
+		"from, at a slot":         {59*time.Minute + 30*time.Second, 0, "map[10:00:00:1 11:00:00:1]"},
 	} {
 		s := &v1alpha1.Schedule{Spec: v1alpha1.ScheduleSpec{
 			ScheduleTiming: v1alpha1.ScheduleTiming{Cron: []string{"0 * * * *"}},
@@ -53,7 +62,7 @@ func TestABackfillOfFractionsOfASecondIsDoneOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(started) != 2 || started["10:00:00"] != 1 || started["11:00:00"] != 1 || s.Status.Backfill.FinishedAt == nil {
+		if fmt.Sprint(started) != at.want || s.Status.Backfill.FinishedAt == nil {
 			t.Errorf("a fraction in %s: started %v, %+v", name, started, s.Status.Backfill)
 		}
 	}

@@ -136,7 +136,7 @@ func (d *draft) backfill() *v1alpha1.BackfillStatus {
 	want, b := asStored(d.spec.Backfill), d.Status.Backfill
 	if b == nil || !b.From.Equal(&want.From) || !b.To.Equal(&want.To) {
 		d.Status.Backfill = &v1alpha1.BackfillStatus{
-			Backfill: want, DoneUntil: stamp(want.From.Add(-time.Second)), Before: stamp(d.Status.DecidedUntil.Time),
+			Backfill: want, DoneUntil: stamp(d.spec.Backfill.From.Add(-1).Truncate(time.Second)), Before: stamp(d.Status.DecidedUntil.Time),
 		}
 	}
 	return d.Status.Backfill

@@ -250,6 +250,68 @@ func TestOneUserLeavesRoomToOthers(t *testing.T) {
 	}
 }
 
+// Lists of other users load, as after a restart, and take as much room as there is until they are
+// there. A user who watches a list waits for them, and is not refused a second one.
+//
+// mutations: makeRoom that waits for no list, or for none of others, makes this fail.
+func TestNobodyIsRefusedWhileListsOfOthersLoad(t *testing.T) {
+	t.Parallel()
+	for name, loading := range map[string]func(i int) key{
+		"lists of others": func(i int) key { return key{user: fmt.Sprint("user-", i)} },
+		"their own lists": func(i int) key { return key{user: "ann", namespace: fmt.Sprint("large-", i)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				feeds := NewFeeds(t.Context(), clock.RealClock{})
+				defer feeds.Close()
+				first, second := key{user: "ann", namespace: "a"}, key{user: "ann", namespace: "b"}
+				small := &script{rows: rowsOf(1)}
+				if _, err := feeds.rows(t.Context(), small, first); err != nil {
+					t.Fatal(err)
+				}
+				feeds.feeds[first].subscribe(time.Now())
+				s := &slow{begun: make(chan struct{}, maxFeeds), give: make(chan struct{})}
+				s.rows = rowsOf(1)
+				var wg sync.WaitGroup
+				for i := range 4 {
+					wg.Go(func() { _, _ = feeds.rows(t.Context(), s, loading(i)) })
+				}
+				synctest.Wait()
+				var rows facts.Rows
+				err := errors.New("no answer")
+				wg.Go(func() { rows, err = feeds.rows(t.Context(), small, second) })
+				synctest.Wait()
+				close(s.give)
+				wg.Wait()
+				if err != nil || len(rows.All) != 1 {
+					t.Errorf("%d rows, %v", len(rows.All), err)
+				}
+			})
+		})
+	}
+}
+
+// kubectl syncopate console has one user, without a name: all of the room is theirs.
+//
+// mutation: makeRoom that asks for a share of the user without a name makes this fail.
+func TestTheOnlyUserHasAllOfTheRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feeds := NewFeeds(t.Context(), clock.RealClock{})
+		defer feeds.Close()
+		for i := range maxFeeds + 1 {
+			at := key{namespace: fmt.Sprint(i)}
+			_, err := feeds.rows(t.Context(), &script{rows: rowsOf(1)}, at)
+			if want := i == maxFeeds; errors.Is(err, ErrFull) != want || err != nil && !want {
+				t.Fatalf("list %d: %v", i+1, err)
+			}
+			if err == nil {
+				feeds.feeds[at].subscribe(time.Now())
+			}
+		}
+	})
+}
+
 // mutation: run that ends without an error makes this fail.
 func TestAListThatIsEndedBeforeItIsThereIsNotEmpty(t *testing.T) {
 	t.Parallel()

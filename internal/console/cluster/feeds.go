@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -129,19 +130,21 @@ func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 
 // makeRoom ends the list that was looked at least recently, if one more of a user needs it: of
 // their own lists, if they have their share. It says whether there is room then, and if not, which
-// list may make some by having fewer rows than it may. The caller has the mutex.
+// list may make some by having fewer rows than it may: it takes room of all, whoever looks at
+// it. The user without a name is the only one there is, so nobody needs what is left. The caller
+// has the mutex.
 func (f *Feeds) makeRoom(user string) (ok bool, loading *feed) {
 	for {
 		all, mine := f.use(func(key) bool { return true }), f.use(func(at key) bool { return at.user == user })
 		short := all
 		switch {
-		case !mine.isShare(all):
+		case user != "" && !mine.isShare(all):
 			short = mine
 		case all.lists < maxFeeds && all.rows+maxRows <= maxAllRows:
 			return true, nil
 		}
 		if short.since.IsZero() {
-			return false, short.loading
+			return false, cmp.Or(short.loading, all.loading)
 		}
 		f.end(short.oldest)
 	}

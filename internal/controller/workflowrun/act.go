@@ -28,7 +28,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.jobs.Tidy(p.run, p.mem.withdrawals) // what was answered holds no room that the next steps need
 	failed = errors.Join(failed, publish(ctx, p, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.batch.Bury(ctx, d)
-	p.questions.Heard(d)
+	p.questions.Heard(d, p.batch)
 	ahead := p.batch.Settle(ctx, d, p.overdue)
 	p.record(d)
 	p.r.Metrics.ended(p.run, p.mem)

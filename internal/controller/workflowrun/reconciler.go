@@ -334,11 +334,27 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 			return reconcile.Result{}, err
 		}
 	}
+	putOff(p, &d)
 	p.lock.LossTold(p.run)
 	p.lock.CountLeaseless()
 	now := p.r.Clock.Now()
 	at := pacing.Earliest(p.retryAt(ctx, now, class, cause), d.Wake)
 	return reconcile.Result{RequeueAfter: max(at.Sub(now), time.Millisecond)}, nil
+}
+
+// putOff notes what a deadline waits for that nobody may write yet: it waits for a minute at most.
+// What the stream gave stays out of status, and is no news when it is given again. What takes more
+// than a pass may evaluate takes as much in the next, since nothing is written in between.
+func putOff(p *pass, d *lifecycle.Decision) {
+	if !d.Deferred {
+		return
+	}
+	if d.Cut {
+		p.questions.Missing(actRetryDelay, "the expressions of steps that were answered take more than a pass may evaluate")
+	}
+	if !d.Changed {
+		p.questions.Heard(*d, p.batch)
+	}
 }
 
 // retryAt gives back what has waited too long for the lock, and says when it is tried again.

@@ -5,6 +5,7 @@ package budget
 import (
 	"errors"
 	"math"
+	"regexp/syntax"
 	"strings"
 	"testing"
 
@@ -133,6 +134,39 @@ func TestPattern(t *testing.T) {
 		}
 		if _, err := p.Match(&Budget{Units: c.letters*letter - 1}, text); c.letters > 0 && !errors.Is(err, ErrTooCostly) {
 			t.Errorf("%.9q: with a unit too few: %v", text, err)
+		}
+	}
+}
+
+// A text of 333 bytes was too long for ^.{1,1000}$.
+//
+// mutations: liveOf that takes a second repetition, that of a word, or one without ^ for one copy;
+// that forgets what follows.
+func TestLiveOf(t *testing.T) {
+	for pattern, want := range map[string]int{
+		`^.{1,1000}$`:      1 + 2 + 4 + 2,
+		`^ab[a-z]{3,9}cd`:  1 + 2 + 4 + 4 + 4,
+		`^x*$`:             1 + 2 + 5 + 2,
+		`(?s)^.?a+`:        0,
+		`^.{0,50}x.{0,50}`: 0,
+		`^(?:ab){1,50}$`:   0,
+		`^(a{1,50}){2}$`:   0,
+		`^(?:a|bc){9}$`:    0,
+		`(?m)^.{1,50}$`:    0,
+		`^\b.{1,50}$`:      0,
+		`.{1,50}$`:         0,
+		`a.{1,50}$`:        0,
+		`.{1,50}`:          0,
+	} {
+		re, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == 0 {
+			want = statesOf(re)
+		}
+		if got := liveOf(re); got != want {
+			t.Errorf("%s: %d, want %d", pattern, got, want)
 		}
 	}
 }

@@ -4,7 +4,7 @@
 //
 // For example, `inputs.text.matches("a+")` takes one cost unit for each of its three nodes, and
 // units for the call: 250 for each byte of the pattern, 150 for each state of its automaton, and 10
-// for each state and byte of the text.
+// for each byte of the text and state that can be live there.
 //
 //	Step     each node pays cost units before it does something
 //	Charges  a call whose work depends on the size of its operands also pays units, before it is made

@@ -11,13 +11,13 @@ import (
 // Pattern is a regular expression that is matched within budgets.
 type Pattern struct {
 	compiled *regexp.Regexp
-	states   int
+	live     int // states at a time
 }
 
 // Compile compiles a regular expression, after it was charged as matches of CEL is. Its error wraps
 // ErrTooCostly, or is one of regexp.
 func (b *Budget) Compile(pattern string) (*Pattern, error) {
-	states, ok := b.takePattern(pattern)
+	live, ok := b.takePattern(pattern)
 	if !ok {
 		return nil, b.Err()
 	}
@@ -25,13 +25,13 @@ func (b *Budget) Compile(pattern string) (*Pattern, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pattern{compiled, states}, nil
+	return &Pattern{compiled, live}, nil
 }
 
 // Match says whether a text has a match. It charges for each letter before it is read: ^a reads the
 // first ones of a long text only. Its error wraps ErrTooCostly.
 func (p *Pattern) Match(b *Budget, text string) (bool, error) {
-	letters := &paidLetters{of: strings.NewReader(text), price: p.states * unitsPerStep, budget: b}
+	letters := &paidLetters{of: strings.NewReader(text), price: p.live * unitsPerStep, budget: b}
 	matches := p.compiled.MatchReader(letters)
 	return matches, b.Err()
 }

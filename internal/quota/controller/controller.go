@@ -79,8 +79,9 @@ type Controller struct {
 
 	kicks resyncs.Kicks
 
-	mu    sync.Mutex
-	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait
+	mu     sync.Mutex
+	names  map[types.UID]types.NamespacedName // of runs that this process asked for and that wait
+	wished map[types.UID]bool                 // those of them for which the leader was asked to look when a reservation ends
 
 	suspects map[holding]time.Time // used by resyncs only: what a live run has where it does not wait, and since when that is known
 }
@@ -92,7 +93,7 @@ func New(o Options) *Controller {
 		quota: counts{o.Gate}, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
 		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
-		kicks:  resyncs.NewKicks(), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
+		kicks:  resyncs.NewKicks(), names: map[types.UID]types.NamespacedName{}, wished: map[types.UID]bool{}, suspects: map[holding]time.Time{},
 	}
 }
 
@@ -123,6 +124,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		k.Forget(run.UID)
 	} else if a.Used < a.Limit && a.Reserved > 0 {
 		k.kicks.Kick() // nobody says when a reservation ends without a run; the resync looks when
+		wishOnce(ctx, k, run.UID)
 	}
 	k.wakeGiven(ctx, at, limitsOf(p, tenant), slices.Concat(a.Given, a.Next))
 	return a, nil
@@ -227,7 +229,13 @@ func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
 func (k *Controller) Forget(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.forget(uid)
+}
+
+// forget is Forget. The caller has the mutex.
+func (k *Controller) forget(uid types.UID) {
 	delete(k.names, uid)
+	delete(k.wished, uid)
 }
 
 func (k *Controller) nameOf(uid types.UID) (types.NamespacedName, bool) {

@@ -257,7 +257,9 @@ func TestReserve(t *testing.T) {
 }
 
 // A reservation ends without a run, and somebody waits for that.
-// mutation: Admit without the kick makes this fail; so does a nextDue of always 30 s.
+//
+// mutations: Admit without the kick makes this fail; so does one that does not tell the leader, or
+// tells it each time, and a nextDue of always 30 s.
 func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -270,6 +272,14 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w.boss.asks(a, false)
 	if len(w.boss.kicks.Asked()) != 1 {
 		t.Error("no round was asked for")
+	}
+	w.boss.quota.wanted(w.ctx())
+	other := w.instance() // not the leader
+	for i, run := range []*v1alpha1.WorkflowRun{a, a, w.run("b"), a} {
+		other.asks(run, false)
+		if got, want := w.boss.quota.wanted(w.ctx()), i%2 == 0; got != want {
+			t.Errorf("question %d of another process has the leader look: %t, want %t", i+1, got, want)
+		}
 	}
 	due, err := w.boss.resync(w.ctx())
 	if err != nil || due > 5*time.Second+reservationSlack {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -48,6 +50,18 @@ func (k *Controller) opened(ctx context.Context, at store.Key, call func() error
 // is no place for a wish, and the leader sees that by itself.
 func (c counts) wish(ctx context.Context) {
 	_, _ = c.ClaimKey(ctx, registerTenant, wishEntry, store.Claim{UID: wishOwner}) // the resync comes in any case, some seconds later
+}
+
+// wishOnce is one wish for a run that waits until a reservation ends, however often it asks: no new
+// reservation comes before it, and the resync sees to those that there are.
+func wishOnce(ctx context.Context, k *Controller, uid types.UID) {
+	k.mu.Lock()
+	wished := k.wished[uid]
+	k.wished[uid] = true
+	k.mu.Unlock()
+	if !wished {
+		k.quota.wish(ctx) // the leader may be another process
+	}
 }
 
 // wanted says whether a resync is wanted: the register is lost, or somebody wishes one. A wish is

@@ -253,7 +253,7 @@ func (k *Controller) prune(v *view) {
 	defer k.mu.Unlock()
 	for uid := range k.names {
 		if run, ok := v.runs[uid]; !ok || !run.pending() {
-			delete(k.names, uid)
+			k.forget(uid)
 		}
 	}
 }

@@ -72,9 +72,10 @@
 // A tenant's limit is raised from 1 to 1,000, or taken away, and 5,000 wait. The next release does
 // not name all who can be admitted now, nor do the releases after it: together they would name the
 // square of the queue. It names the first 32, the window. Each run that is admitted names the one
-// that comes into the window by that (Answer.Next), and so does one that moves behind others. So,
-// if all who are woken ask, nobody sleeps who can be admitted; and all names together are about as
-// many as runs. One that is over or gone is released by whoever was to wake it, which names the
+// that comes into the window by that (Answer.Next), and so does one that moves behind others. One
+// that asks though it is in may have lost its answer, and is given all names of the window again.
+// So, if all who are woken ask, nobody sleeps who can be admitted; and all names together are about
+// as many as runs. One that is over or gone is released by whoever was to wake it, which names the
 // next. One that never asks, as its process is paused, keeps its place in the window. Where 32 do
 // not ask, a resync wakes whoever is behind them.
 //

@@ -4,7 +4,6 @@ package results
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Outcomes of a question to the stream of results, for the metric.
@@ -169,12 +169,13 @@ func (q *Questions) Missing(wait time.Duration, cause string) (news bool) {
 	return q.missing(now, next, cause)
 }
 
-// Heard ends or continues the questions after a decision that is persisted, if it had to be.
-func (q *Questions) Heard(d lifecycle.Decision) {
+// Heard ends or continues the questions after a decision on a batch that is persisted, if it had
+// to be.
+func (q *Questions) Heard(d lifecycle.Decision, batch *Batch) {
 	switch {
 	case !d.Deferred:
 		*q.AskState = AskState{}
-	case q.more && allCount(d):
+	case q.more && allCount(d, batch):
 		q.AskState.from = q.from
 	case q.more:
 		q.AskState.from, q.stuck = 0, max(q.stuck, q.from)
@@ -183,9 +184,17 @@ func (q *Questions) Heard(d lifecycle.Decision) {
 	}
 }
 
-// allCount says whether all results of a decision are in status, or can never get there.
-func allCount(d lifecycle.Decision) bool {
-	return !slices.Contains(d.Verdicts, lifecycle.Waiting) && !slices.Contains(d.Verdicts, lifecycle.Ahead)
+// allCount says whether all results of a decision are in status, or can never get there. News that
+// an attempt began, of one that status does not have, is not worth another look: its answer is.
+func allCount(d lifecycle.Decision, batch *Batch) bool {
+	for i, v := range d.Verdicts {
+		fact := &batch.apply[i].Fact
+		started := fact.Rejected == "" && fact.Result.Status == protocol.StatusStarted
+		if v == lifecycle.Waiting || v == lifecycle.Ahead && !started {
+			return false
+		}
+	}
+	return true
 }
 
 // Refused puts off the next question after the API server refused a write with what was found.

@@ -108,13 +108,49 @@ func TestWhatWasReadIsForgottenWithTheStream(t *testing.T) {
 		{0, lifecycle.Applied, 129, true},
 		{1, lifecycle.Applied, 0, false},
 	} {
-		q := stream.Questions(memory, c.losses)
-		q.Ask(t.Context(), "run", newBatch(0, policy.Effective{}))
+		q, x := stream.Questions(memory, c.losses), newBatch(0, policy.Effective{})
+		q.Ask(t.Context(), "run", x)
 		if known := q.Answers(); s.from != c.from || known.GivenUp(clk.Now()) != c.givenUp {
 			t.Errorf("after %d losses: asked from %d, missing since %s; want from %d, given up %t", c.losses, s.from, known.MissingSince, c.from, c.givenUp)
 		}
-		q.Heard(lifecycle.Decision{Deferred: true, Verdicts: []lifecycle.Verdict{c.verdict}})
+		q.Heard(lifecycle.Decision{Deferred: true, Verdicts: []lifecycle.Verdict{c.verdict}}, x)
 		clk.SetTime(clk.Now().Add(2 * time.Minute))
+	}
+}
+
+// A page of news that attempts began which status does not have holds up no other: it can never
+// get there before what it follows from, which is on the next page.
+//
+// mutations: allCount that takes Started for an answer, or each that is ahead, or unusable, for
+// news, makes a case of this fail.
+func TestThatAttemptsAheadBeganHoldsNoPageUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   protocol.ResultStatus
+		rejected error
+		verdict  lifecycle.Verdict
+		from     uint64
+	}{
+		"began ahead":      {protocol.StatusStarted, nil, lifecycle.Ahead, 129},
+		"waits":            {protocol.StatusStarted, nil, lifecycle.Waiting, 0},
+		"succeeded ahead":  {protocol.StatusSucceeded, nil, lifecycle.Ahead, 0},
+		"unusable ahead":   {protocol.StatusStarted, errTest, lifecycle.Ahead, 0},
+		"counts for a job": {protocol.StatusSucceeded, nil, lifecycle.Applied, 129},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+			s := &stored{page: busresults.AnswerPage{Next: 129, More: true, Answers: []busresults.Answer{{
+				ID: protocol.JobID{RunUID: "run", Step: "b", Item: protocol.NoItem, Attempt: 1}, Result: protocol.Result{Status: c.status}, Rejected: c.rejected, PublishedAt: clk.Now(),
+			}}}}
+			stream := &Stream{Answers: s, Clock: clk, Asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "Asked."}, []string{"outcome"})}
+			memory := &AskState{}
+			q, x := stream.Questions(memory, 0), newBatch(0, policy.Effective{})
+			q.Ask(t.Context(), "run", x)
+			q.Heard(lifecycle.Decision{Deferred: true, Verdicts: []lifecycle.Verdict{c.verdict}}, x)
+			stream.Questions(memory, 0).Ask(t.Context(), "run", newBatch(0, policy.Effective{}))
+			if s.asks != 2 || s.from != c.from {
+				t.Errorf("asked %d times, last from %d; want from %d", s.asks, s.from, c.from)
+			}
+		})
 	}
 }
 
@@ -151,7 +187,7 @@ func (s *withoutStore) pass(t *testing.T, deliver bool) {
 			s.run.Status = d.Status.DeepCopy()
 			s.writes++
 		}
-		q.Heard(d)
+		q.Heard(d, x)
 		return
 	}
 }

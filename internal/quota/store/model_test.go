@@ -86,9 +86,16 @@ func (m *model) admit(limit int, r Run) Answer {
 	}
 	rank := slices.IndexFunc(m.queue, func(w Run) bool { return w.UID == r.UID })
 	if in || rank < limit-len(m.slots)-len(m.reserved) {
+		again := m.slots[r.UID]
 		m.take(r.UID)
 		a := m.answer(limit)
-		a.Admitted, a.Next = true, m.comes(a, false)
+		if a.Admitted = true; !again {
+			a.Next = m.comes(a, false)
+			return a
+		}
+		for _, w := range m.awake(a.Limit) { // the answer that named one of them may be lost
+			a.Next = append(a.Next, nextUp(w.UID)...)
+		}
 		return a
 	}
 	a := m.answer(limit)

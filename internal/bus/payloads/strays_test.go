@@ -28,6 +28,20 @@ func stored(t *testing.T, b *Store) (protocol.OutputRef, []byte) {
 	return ref, data
 }
 
+// entryOf is the entry of an output, and its bytes.
+func entryOf(t *testing.T, b *Store, ref protocol.OutputRef) (protocol.PayloadEntry, []byte) {
+	t.Helper()
+	e, err := b.entry(t.Context(), ref.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, body
+}
+
 // say publishes on subjects of the object store, as whoever has rights there may.
 func say(t *testing.T, b *Store, body []byte, subjects ...string) {
 	t.Helper()
@@ -54,14 +68,7 @@ func TestOldOutputsUnderNamesOfNoRunGo(t *testing.T) {
 	b := newStore(t, natstest.Start(t))
 	ref, data := stored(t, b)
 	own := b.conn.Names.PayloadEntry(ref.Name)
-	e, err := b.entry(t.Context(), ref.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, body := entryOf(t, b, ref)
 	entries := b.conn.Names.PayloadEntry("")
 	alias, padded := strings.CutSuffix(b.conn.Names.PayloadEntry(ref.Name+"//"), "w==")
 	if !padded {
@@ -126,14 +133,7 @@ func TestSubjectsWithWildcardsCostNobodyTheirOutputs(t *testing.T) {
 func TestAnEntryDoesNotTakeThePartsOfAnotherRunAlong(t *testing.T) {
 	b := newStore(t, natstest.Start(t))
 	ref, data := stored(t, b)
-	e, err := b.entry(t.Context(), ref.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, body := entryOf(t, b, ref)
 	id := bustest.JobID(2)
 	id.RunUID = "another-run"
 	forged := protocol.PayloadName(id, ref.Digest)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -152,5 +153,30 @@ func TestJobsThatWereKeptBackAreTriedAgainSoon(t *testing.T) {
 	}
 	if comeAgainForRoom(p, now); !p.later.Equal(now.Add(5 * time.Second)) {
 		t.Errorf("the next pass comes at %s", p.later)
+	}
+}
+
+// A thousand runs of a namespace wait for their share.
+//
+// mutation: comeAgainForRoom without TryAfter.
+func TestRunsThatWaitForTheirShareComeAtAPace(t *testing.T) {
+	now := time.Unix(1000, 0)
+	id := protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}
+	room := backlog.New(func() backlog.Stream { return backlog.Stream{Limit: 800} }, func() (int, int) { return 64, 64 })
+	room.Fences().Found("team", id, 1000)
+	d := &dispatch.Dispatcher{Backlog: room}
+	s := d.Session(&dispatch.State{}, 0)
+	id.RunUID = "run"
+	if err := s.Fence(t.Context(), &v1alpha1.WorkflowRun{}, "", []lifecycle.Job{{ID: id, Topic: "t"}}, 1); err == nil || !s.OnlyShare() {
+		t.Fatalf("there is room: %v", err)
+	}
+	var last time.Time
+	for range 1000 {
+		p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(now), Dispatch: d}, mem: &memory{noRoom: noRoom{since: now, jobs: true}}, jobs: s}
+		comeAgainForRoom(p, now)
+		last = p.later
+	}
+	if wait := last.Sub(now); wait < 9*time.Second || wait > 11*time.Second {
+		t.Errorf("the last of them comes after %s", wait)
 	}
 }

@@ -208,7 +208,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("caches are not synced: is the API server reachable and are the CRDs installed?")
+			return errors.New("caches are not synced: is the API server reachable, are the CRDs installed, and may the operator list them (SYN108)?")
 		}
 		return nil
 	})

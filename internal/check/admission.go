@@ -24,17 +24,19 @@ func judgeAdmission(f Facts) []Finding {
 
 // powerless says why a policy refuses nothing, or less than it should.
 func (p AdmissionPolicy) powerless() string {
-	denies := slices.ContainsFunc(p.Bindings, func(actions []string) bool { return slices.Contains(actions, deny) })
+	denies := func(bindings [][]string) bool {
+		return slices.ContainsFunc(bindings, func(actions []string) bool { return slices.Contains(actions, deny) })
+	}
 	switch {
 	case p.Missing:
 		return "is not installed"
-	case len(p.Bindings) == 0:
+	case len(p.Bindings)+len(p.PartBindings) == 0:
 		return "has no binding, so it is not asked"
-	case !denies:
+	case !denies(p.Bindings) && !denies(p.PartBindings):
 		return "has no binding with the action Deny, so it refuses nothing"
 	case p.Ignores:
 		return "has failurePolicy Ignore"
-	case p.Narrowed:
+	case p.Narrowed || !denies(p.Bindings):
 		return "does not look at all that the shipped one looks at, or asks something else"
 	}
 	return ""

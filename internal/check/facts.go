@@ -72,8 +72,10 @@ type AdmissionPolicy struct {
 	Name     string
 	Missing  bool
 	Ignores  bool       // failurePolicy is Ignore
-	Narrowed bool       // another rule than the shipped one, or a narrower binding
-	Bindings [][]string // validationActions of each binding
+	Narrowed bool       // it does not ask what the shipped one asks
+	Bindings [][]string // validationActions of each binding for all that it looks at
+	// PartBindings are those of bindings for a part of that.
+	PartBindings [][]string
 }
 
 // Fence is what became of a dry run that lowers the fence of a run.
@@ -124,7 +126,11 @@ type Webhook struct {
 	Authorities []Authority
 	// Endpoints are those of its Service that are called; -1: not known.
 	Endpoints int
-	Call      Call
+	// Classes are those of the runs that it is asked for; nil: all. Asked says why that
+	// is not known.
+	Classes []string
+	Asked   Unread
+	Call    Call
 }
 
 // Authority is a certificate of the CA bundle.

@@ -76,6 +76,10 @@ var cases = map[string]struct {
 	"a binding that only warns":    {func(f *Facts) { f.Admission.Items[0].Bindings = [][]string{{"Warn"}} }, map[Code]Verdict{AdmissionPolicies: Failed}},
 	"a policy that lets errors by": {func(f *Facts) { f.Admission.Items[0].Ignores = true }, map[Code]Verdict{AdmissionPolicies: Failed}},
 	"a policy that asks less":      {func(f *Facts) { f.Admission.Items[0].Narrowed = true }, map[Code]Verdict{AdmissionPolicies: Failed}},
+	"a binding that denies for a part": {func(f *Facts) {
+		f.Admission.Items[0].Bindings, f.Admission.Items[0].PartBindings = [][]string{{"Audit"}}, [][]string{{"Deny"}}
+	}, map[Code]Verdict{AdmissionPolicies: Failed}},
+	"a further binding for a part": {func(f *Facts) { f.Admission.Items[0].PartBindings = [][]string{{"Audit"}} }, nil},
 	"a lower fence is taken":       {func(f *Facts) { f.Fence.Taken = true }, map[Code]Verdict{LowerFence: Failed}},
 	"no run to try":                {func(f *Facts) { f.Fence.Unread = lost }, map[Code]Verdict{LowerFence: Unknown}},
 
@@ -113,6 +117,20 @@ var cases = map[string]struct {
 	"webhook that may be passed by": {func(f *Facts) { f.Webhook.Ignores = true }, map[Code]Verdict{RejectUnguarded: Warning}},
 	"the same, endpoints unread": {
 		func(f *Facts) { f.Webhook.Ignores, f.Webhook.Endpoints = true, -1 }, map[Code]Verdict{WebhookReached: Unknown, RejectUnguarded: Warning},
+	},
+	"a class that rejects, and the webhook is not asked for it": {
+		func(f *Facts) { f.Webhook.Classes = []string{"payments"} }, map[Code]Verdict{RejectUnguarded: Failed},
+	},
+	"two classes that reject, and it is asked for one": {func(f *Facts) {
+		f.Webhook.Classes = []string{"r"}
+		f.Policies.Items[1].Spec.WorkloadClasses = []string{"r", "s"}
+	}, map[Code]Verdict{RejectUnguarded: Failed}},
+	"the webhook is asked for the class that rejects": {func(f *Facts) { f.Webhook.Classes = []string{"payments", "r"} }, nil},
+	"it is not known what the webhook is asked for": {
+		func(f *Facts) { f.Webhook.Asked = lost }, map[Code]Verdict{WebhookReached: Unknown, RejectUnguarded: Unknown},
+	},
+	"the same, and it may be passed by": {
+		func(f *Facts) { f.Webhook.Asked, f.Webhook.Ignores = lost, true }, map[Code]Verdict{RejectUnguarded: Unknown},
 	},
 	"no webhook": {func(f *Facts) { f.Webhook = Webhook{Missing: true} }, map[Code]Verdict{RejectUnguarded: Failed}},
 	"no webhook and nobody needs it": {
@@ -181,16 +199,19 @@ var cases = map[string]struct {
 	"no Redis": {func(f *Facts) { f.Redis = Redis{Unread: lost} }, map[Code]Verdict{
 		RedisVersion: Unknown, RedisEviction: Unknown, RedisPersistence: Unknown, RedisReplicas: Unknown, RedisLatency: Unknown,
 	}},
-	"an old Redis":              {func(f *Facts) { f.Redis.Nodes[0].Version = "6.0.16" }, map[Code]Verdict{RedisVersion: Failed}},
-	"a Redis that evicts":       {func(f *Facts) { f.Redis.Nodes[0].Eviction = "allkeys-lru" }, map[Code]Verdict{RedisEviction: Failed}},
-	"a Redis that does not say": {func(f *Facts) { f.Redis.Nodes[0].Eviction = "" }, map[Code]Verdict{RedisEviction: Unknown}},
-	"a Redis without AOF":       {func(f *Facts) { f.Redis.Nodes[0].AOF = false }, map[Code]Verdict{RedisPersistence: Warning}},
-	"a Redis with a full disk":  {func(f *Facts) { f.Redis.Nodes[0].Broken = "err" }, map[Code]Verdict{RedisPersistence: Failed}},
-	"one Redis":                 {func(f *Facts) { f.Redis.Nodes[0].Replicas = 0 }, map[Code]Verdict{RedisReplicas: Warning}},
-	"a replica of Redis":        {func(f *Facts) { f.Redis.Nodes[0].Replica = true }, map[Code]Verdict{RedisReplicas: Failed}},
-	"a Redis that is slow":      {func(f *Facts) { f.Redis.Latency.P99 = 250 * time.Millisecond }, map[Code]Verdict{RedisLatency: Warning}},
-	"a Redis that is too slow":  {func(f *Facts) { f.Redis.Latency.P99 = time.Second }, map[Code]Verdict{RedisLatency: Failed}},
-	"a Redis without scripts":   {func(f *Facts) { f.Redis.Latency.Unread = lost }, map[Code]Verdict{RedisLatency: Unknown}},
+	"an old Redis":                                   {func(f *Facts) { f.Redis.Nodes[0].Version = "6.0.16" }, map[Code]Verdict{RedisVersion: Failed}},
+	"a Redis that evicts":                            {func(f *Facts) { f.Redis.Nodes[0].Eviction = "allkeys-lru" }, map[Code]Verdict{RedisEviction: Failed}},
+	"a Redis that does not say":                      {func(f *Facts) { f.Redis.Nodes[0].Eviction = "" }, map[Code]Verdict{RedisEviction: Unknown}},
+	"a Redis without AOF, as in examples/production": {func(f *Facts) { f.Redis.Nodes[0].AOF, f.Redis.Nodes[0].Replicas = false, 2 }, nil},
+	"one Redis without AOF": {
+		func(f *Facts) { f.Redis.Nodes[0].AOF, f.Redis.Nodes[0].Replicas = false, 0 }, map[Code]Verdict{RedisPersistence: Warning, RedisReplicas: Warning},
+	},
+	"a Redis with a full disk": {func(f *Facts) { f.Redis.Nodes[0].Broken = "err" }, map[Code]Verdict{RedisPersistence: Failed}},
+	"one Redis":                {func(f *Facts) { f.Redis.Nodes[0].Replicas = 0 }, map[Code]Verdict{RedisReplicas: Warning}},
+	"a replica of Redis":       {func(f *Facts) { f.Redis.Nodes[0].Replica = true }, map[Code]Verdict{RedisReplicas: Failed}},
+	"a Redis that is slow":     {func(f *Facts) { f.Redis.Latency.P99 = 250 * time.Millisecond }, map[Code]Verdict{RedisLatency: Warning}},
+	"a Redis that is too slow": {func(f *Facts) { f.Redis.Latency.P99 = time.Second }, map[Code]Verdict{RedisLatency: Failed}},
+	"a Redis without scripts":  {func(f *Facts) { f.Redis.Latency.Unread = lost }, map[Code]Verdict{RedisLatency: Unknown}},
 	"slow for the shortest policy": {func(f *Facts) {
 		f.Policies.Items[0].Spec.RunLock.Renewal.TimeoutMillis = 100
 		f.Redis.Latency.P99 = 100 * time.Millisecond

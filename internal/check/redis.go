@@ -31,9 +31,11 @@ func (n RedisNode) persistence() Finding {
 	switch {
 	case n.Broken != "":
 		return RedisPersistence.find(Failed, "look at the disk of Redis and at its log", "%s cannot write to disk (%s), so it may refuse writes", n.Addr, n.Broken)
+	case !n.AOF && n.Replicas > 0: // as docs/production.md has it: a disk that is full must not stop locks
+		return RedisPersistence.find(OK, "", "%s has no append-only file, and %d replicas; what is lost with them is rebuilt", n.Addr, n.Replicas)
 	case !n.AOF:
-		return RedisPersistence.find(Warning, "set appendonly yes: no lock is doubled without it, but runs wait while slots are rebuilt",
-			"%s has no append-only file: a restart forgets what came after its last snapshot", n.Addr)
+		return RedisPersistence.find(Warning, "replicas (docs/production.md), or appendonly yes and a disk with room: no lock is doubled without them, but runs wait while slots are rebuilt",
+			"%s has neither an append-only file nor a replica: a restart may forget locks and slots", n.Addr)
 	}
 	return RedisPersistence.find(OK, "", "%s has an append-only file", n.Addr)
 }

@@ -2,7 +2,12 @@
 
 package check
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
 
 // expirySoon is below the lead with which the operator renews its authority, a year: who sees it
 // has a renewal that does not work.
@@ -44,6 +49,11 @@ func (w Webhook) authority(now time.Time) []Finding {
 	return WebhookAuthority.ok("the CA bundle of the webhook is valid until %s", until)
 }
 
+// passes tells that the webhook is not asked for runs of a class that the policy lists.
+func (w Webhook) passes(p *v1alpha1.LockPolicy) bool {
+	return w.Classes != nil && slices.ContainsFunc(p.Spec.WorkloadClasses, func(class string) bool { return !slices.Contains(w.Classes, class) })
+}
+
 func (w Webhook) reached() []Finding {
 	const look = "look at the Service of the webhook, its endpoints, and network policies between API server and operator"
 	switch {
@@ -57,6 +67,9 @@ func (w Webhook) reached() []Finding {
 		return WebhookReached.unread(Unread{Why: "with failurePolicy Ignore the API server does not say whether it reached the webhook, and its endpoints could not be read", Hint: look})
 	case w.Ignores:
 		return WebhookReached.ok("the webhook has %d endpoints that serve; with failurePolicy Ignore the API server does not say whether it reaches them", w.Endpoints)
+	}
+	if w.Asked.Why != "" {
+		return WebhookReached.unread(w.Asked)
 	}
 	return WebhookReached.ok("a dry run of a create passed the webhook")
 }

@@ -130,6 +130,7 @@ func New(o Options) *Keeper {
 	k.known.Store(&rules.Effective{})
 	k.hands = &hands{handler: o.Handler, more: make(chan struct{}, 1), idle: true}
 	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4}
+	k.publish(0) // it may never be started: its gauges must not say then that all is well
 	return k
 }
 
@@ -262,7 +263,8 @@ func (k *Keeper) remark(now rules.Time) {
 	}
 }
 
-// publish shows what the member knows to those who ask. Needs mu.
+// publish shows what the member knows to those who ask. Without a session it knows of nobody who
+// works: owners whose Leases are live may have given up for the same cause. Needs mu.
 func (k *Keeper) publish(now rules.Time) {
 	session := int64(k.member.Session())
 	unowned := 0
@@ -275,7 +277,7 @@ func (k *Keeper) publish(now rules.Time) {
 			owned++
 		}
 		k.owned[p].Store(mine)
-		if p >= len(known.Claims) || known.Claims[p].Owner == "" || k.member.Gone(known.Claims[p].Owner) {
+		if session == 0 || p >= len(known.Claims) || known.Claims[p].Owner == "" || k.member.Gone(known.Claims[p].Owner) {
 			unowned++
 		}
 	}

@@ -42,7 +42,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		owned:   gauge("partitions_owned", "Partitions whose work this replica may do now."),
-		unowned: gauge("partitions_unowned", "Partitions without an owner that is live, as this replica sees it."),
+		unowned: gauge("partitions_unowned", "Partitions without an owner that is live, as this replica sees it; all, while it may act for none itself."),
 		members: gauge("ownership_members", "Replicas that may own partitions, as this replica sees it."),
 		handovers: with.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "syncopate", Name: "handover_seconds", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14),

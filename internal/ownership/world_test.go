@@ -56,6 +56,7 @@ type fellow struct {
 	w       *world
 	name    string
 	cut     atomic.Bool // its calls fail
+	blind   atomic.Bool // it cannot read the owners
 	unfit   atomic.Bool
 	writes  atomic.Int64
 	stop    context.CancelFunc
@@ -98,6 +99,9 @@ func (w *world) newFellow(name string, change func(*Options)) *fellow {
 	}
 	c := interceptor.NewClient(w.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if key.Name == ObjectName && f.blind.Load() {
+				return errCut
+			}
 			return errors.Join(cut(), c.Get(ctx, key, o, opts...))
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {

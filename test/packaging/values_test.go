@@ -29,6 +29,7 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"NATS without a scheme":                      {[]string{"nats.url=nats:4222"}, []string{"/nats/url"}},
 		"two replicas of streams":                    {[]string{"nats.streamReplicas=2"}, []string{"/nats/streamReplicas"}},
 		"room in words":                              {[]string{"nats.storage=much"}, []string{"/nats/storage"}},
+		"room for hardly a message":                  {[]string{"nats.storage=100Mi"}, []string{"nats.storage", "100Mi", "256Mi"}},
 		"a prefix in capitals":                       {[]string{"nats.prefix=ABC"}, []string{"/nats/prefix"}},
 		"Redis without a port":                       {[]string{"redis.addrs=redis"}, []string{"/redis/addrs"}},
 		"Redis as a URL":                             {[]string{"redis.addrs=redis://:secret@redis:6379"}, []string{"/redis/addrs"}},
@@ -47,6 +48,7 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"a flag twice":                               {[]string{"extraArgs={--max-concurrent-runs=2,-max-concurrent-runs=3}"}, []string{"extraArgs", "--max-concurrent-runs", "twice"}},
 		"another way of owning runs":                 {[]string{"ownership=both"}, []string{"/ownership"}},
 		"no image":                                   {[]string{"image.tag="}, []string{"image.tag", "image.digest"}},
+		"no drain of the only replica":               {[]string{"replicas=1", "podDisruptionBudget.maxUnavailable=0"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
 		"no drain, in per cent":                      {[]string{"podDisruptionBudget.maxUnavailable=0%"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
 		"pods that the Deployment does not know":     {[]string{`podLabels.app\.kubernetes\.io/name=x`}, []string{"podLabels", "app.kubernetes.io/name"}},
 		"labels that Helm sets":                      {[]string{`commonLabels.app\.kubernetes\.io/instance=x`}, []string{"commonLabels", "app.kubernetes.io/instance"}},
@@ -71,6 +73,24 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The operator ends at its start with less than 256Mi. All units are for it to say so.
+//
+// mutation: a unit left out of validate.yaml, or one with another factor, makes this fail.
+func TestTheRoomInNATSIsEnoughForTheOperator(t *testing.T) {
+	for size, enough := range map[string]bool{
+		"16": false, "268435455": false, "268435456": true, "268435k": false, "268436k": true, "262143Ki": false, "262144Ki": true,
+		"268M": false, "269M": true, "255Mi": false, "256Mi": true, "1G": true, "1Gi": true, "1T": true, "1Ti": true,
+	} {
+		_, err := helm(t, "--set-string", "nats.storage="+size)
+		if enough != (err == nil) {
+			t.Errorf("%s: enough %v, and %v", size, enough, err)
+		}
+	}
+	if _, err := helm(t, "--set", "nats.storage="); err != nil {
+		t.Errorf("no limits: %v", err)
 	}
 }
 

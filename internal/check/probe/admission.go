@@ -12,6 +12,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/check"
@@ -41,8 +43,11 @@ func (k *kube) admission(ctx context.Context, namespace string, operator check.O
 			return check.Admission{Unread: unread("read admission policy "+want.Name, err)}
 		}
 		for _, b := range bindings.Items {
-			if b.Spec.PolicyName == want.Name {
-				p.Narrowed = p.Narrowed || b.Spec.MatchResources != nil && !empty(b.Spec.MatchResources)
+			switch {
+			case b.Spec.PolicyName != want.Name:
+			case b.Spec.MatchResources != nil && !empty(b.Spec.MatchResources):
+				p.PartBindings = append(p.PartBindings, actions(b.Spec.ValidationActions))
+			default:
 				p.Bindings = append(p.Bindings, actions(b.Spec.ValidationActions))
 			}
 		}
@@ -71,12 +76,20 @@ func (k *kube) policy(ctx context.Context, want *admissionv1.ValidatingAdmission
 	return p, nil
 }
 
-// asks is what a policy looks at, and what it asks.
+// asks is what a policy looks at, and what it asks. A default of the API server is the
+// same as none.
 func asks(p *admissionv1.ValidatingAdmissionPolicy) string {
 	var b strings.Builder
-	for _, r := range p.Spec.MatchConstraints.ResourceRules {
-		fmt.Fprintln(&b, r.APIGroups, r.APIVersions, r.Operations, r.Resources, r.ResourceNames)
+	m := p.Spec.MatchConstraints
+	rules := func(what string, all []admissionv1.NamedRuleWithOperations) {
+		for _, r := range all {
+			fmt.Fprintln(&b, what, r.APIGroups, r.APIVersions, r.Operations, r.Resources, r.ResourceNames, ptr.Deref(r.Scope, admissionv1.AllScopes))
+		}
 	}
+	rules("of", m.ResourceRules)
+	rules("not of", m.ExcludeResourceRules)
+	fmt.Fprintln(&b, "in", metav1.FormatLabelSelector(m.NamespaceSelector), "with", metav1.FormatLabelSelector(m.ObjectSelector))
+	fmt.Fprintln(&b, "by", ptr.Deref(m.MatchPolicy, admissionv1.Equivalent))
 	for _, c := range p.Spec.MatchConditions {
 		fmt.Fprintln(&b, "if", c.Expression)
 	}

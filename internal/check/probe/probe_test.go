@@ -9,18 +9,21 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	k8sadmission "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -195,6 +198,37 @@ func TestGather_Broken(t *testing.T) {
 				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 			})
 		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a policy that leaves a namespace out": {func(i *installation) {
+			i.narrowed(func(m *admissionv1.MatchResources) { m.NamespaceSelector = notIn("team-a") })
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a policy that leaves runs out by their labels": {func(i *installation) {
+			i.narrowed(func(m *admissionv1.MatchResources) { m.ObjectSelector = notIn("team-a") })
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a policy with a rule of what it leaves out": {func(i *installation) {
+			i.narrowed(func(m *admissionv1.MatchResources) {
+				out := m.ResourceRules[0]
+				out.ResourceNames = []string{"report"}
+				m.ExcludeResourceRules = []admissionv1.NamedRuleWithOperations{out}
+			})
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a policy for the one version": {func(i *installation) {
+			i.narrowed(func(m *admissionv1.MatchResources) { m.MatchPolicy = new(admissionv1.Exact) })
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a policy for what is of no namespace": {func(i *installation) {
+			i.narrowed(func(m *admissionv1.MatchResources) { m.ResourceRules[0].Scope = new(admissionv1.ClusterScope) })
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		// mutation: powerless that takes a binding for a part for one of all makes this fail.
+		"a binding that leaves a namespace out": {func(i *installation) {
+			changed(i, clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-status"), func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+				b.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: notIn("team-a")}
+			})
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a further binding for one namespace": {func(i *installation) {
+			b := clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "audit-team-a")
+			b.Spec.PolicyName, b.Spec.ValidationActions = "syncopate-status", []admissionv1.ValidationAction{admissionv1.Audit}
+			b.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "team-a"}}}
+			i.create(b)
+		}, map[check.Code]check.Verdict{}},
 		"a role without a right": {func(i *installation) {
 			changed(i, clusterWide(&rbacv1.ClusterRole{}, "syncopate"), func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[:len(r.Rules)-1] })
 			i.eventually("the authorizer sees it", func() error {
@@ -256,6 +290,22 @@ func TestGather_Broken(t *testing.T) {
 				s.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(true)}
 			})
 		}, map[check.Code]check.Verdict{check.WebhookReached: failed}},
+		// mutation: try with the class default, whatever the webhook is asked for, makes this fail.
+		"a webhook for some classes that is not reached": {func(i *installation) {
+			i.guard("object.spec.workloadClass in ['payments', 'ledger']", admissionv1.WebhookClientConfig{})
+		}, map[check.Code]check.Verdict{check.WebhookReached: failed}},
+		// mutation: classesOf that passes over a condition it does not understand makes this fail.
+		"a webhook for runs that check cannot name": {func(i *installation) {
+			i.guard("object.metadata.name.startsWith('payment')", admissionv1.WebhookClientConfig{})
+		}, map[check.Code]check.Verdict{check.WebhookReached: unknown}},
+		// mutation: RoundTrip that leaves Retry-After to client-go, or try that takes no answer but
+		// 429 for one of the webhook, makes one of these fail.
+		"a webhook for some classes that has no room": {func(i *installation) {
+			i.guard(`object.spec.workloadClass in ["payments"]`, i.refusing(http.StatusTooManyRequests))
+		}, map[check.Code]check.Verdict{}},
+		"a webhook for some classes whose Redis is away": {func(i *installation) {
+			i.guard(`object.spec.workloadClass in ["payments"]`, i.refusing(http.StatusServiceUnavailable))
+		}, map[check.Code]check.Verdict{}},
 		"a stream with other subjects": {func(i *installation) {
 			s, err := i.js.Stream(i.t.Context(), "SYNCOPATE_JOBS")
 			if err != nil {
@@ -302,6 +352,20 @@ func TestGather_Broken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// narrowed has the policy about status look at less.
+func (i *installation) narrowed(change func(*admissionv1.MatchResources)) {
+	i.t.Helper()
+	changed(i, clusterWide(&admissionv1.ValidatingAdmissionPolicy{}, "syncopate-status"), func(p *admissionv1.ValidatingAdmissionPolicy) {
+		change(p.Spec.MatchConstraints)
+	})
+}
+
+func notIn(name string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{name}},
+	}}
 }
 
 // account installs the operator with an account of another name, as the chart does.
@@ -395,6 +459,55 @@ func (i *installation) hook(valid time.Duration, endpoints int) {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprint("10.0.0.", n+1)}})
 	}
 	i.create(slice)
+}
+
+// guard has the webhook asked for some runs, with failurePolicy Fail. Nobody is there unless where
+// says so.
+func (i *installation) guard(condition string, where admissionv1.WebhookClientConfig) {
+	i.t.Helper()
+	i.hook(60*24*time.Hour, 1)
+	changed(i, clusterWide(&admissionv1.ValidatingWebhookConfiguration{}, operatorName), func(c *admissionv1.ValidatingWebhookConfiguration) {
+		h := &c.Webhooks[0]
+		h.FailurePolicy = new(admissionv1.Fail)
+		h.MatchConditions = append(h.MatchConditions, admissionv1.MatchCondition{Name: "class-rejects", Expression: condition})
+		if where.URL != nil {
+			h.ClientConfig = where
+		}
+	})
+	k, err := newKube(suite.config)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.eventually("the API server asks the webhook", func() error {
+		run := &v1alpha1.WorkflowRun{}
+		run.Namespace, run.Name, run.Spec.WorkloadClass = "default", "payment", "payments"
+		run.Spec.Steps = []v1alpha1.Step{{Name: "check", Job: &v1alpha1.Job{Topic: "t"}}}
+		if err := k.Create(i.t.Context(), run, client.DryRunAll); err == nil {
+			return errors.New("not asked")
+		}
+		return nil
+	})
+}
+
+// refusing is where a webhook answers each call with a code, and with the wish to be asked again.
+func (i *installation) refusing(code int32) admissionv1.WebhookClientConfig {
+	i.t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review k8sadmission.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		const seconds = 3
+		review.Response = &k8sadmission.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{
+			Code: code, Message: "no", Details: &metav1.StatusDetails{RetryAfterSeconds: seconds},
+		}}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	i.t.Cleanup(server.Close)
+	return admissionv1.WebhookClientConfig{
+		URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
 }
 
 func authority(t *testing.T, until time.Time) []byte {

@@ -25,12 +25,16 @@ func guarded(config *rest.Config) *rest.Config {
 
 type readOnly struct{ next http.RoundTripper }
 
-// RoundTrip refuses what would change something.
+// RoundTrip refuses what would change something. The first answer to a dry run stands.
 func (r readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !harmless(req) {
 		return nil, fmt.Errorf("%s %s: %w", req.Method, req.URL.Path, errWrite)
 	}
-	return r.next.RoundTrip(req)
+	answer, err := r.next.RoundTrip(req)
+	if err == nil && req.URL.Query().Get("dryRun") == "All" {
+		answer.Header.Del("Retry-After") // else client-go asks again and again, for longer than check has
+	}
+	return answer, err
 }
 
 // harmless says whether a request reads, is a dry run, or asks about rights: an access review is

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"regexp"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -21,6 +23,14 @@ import (
 const (
 	maxSlices      = 20
 	maxAuthorities = 20
+	// asksForASlot is the shipped match condition. It is true of the run that try creates.
+	asksForASlot = "asks-for-a-slot"
+)
+
+var (
+	// classesIn is a match condition as the chart and docs/admission.md write it.
+	classesIn = regexp.MustCompile(`^\s*object\.spec\.workloadClass\s+in\s+\[((?:\s*(?:"[a-z0-9-]+"|'[a-z0-9-]+')\s*,?)+\s*)\]\s*$`)
+	className = regexp.MustCompile(`[a-z0-9-]+`)
 )
 
 // webhook reads the configuration and tries a create through it, in a dry run.
@@ -41,8 +51,31 @@ func (k *kube) webhook(ctx context.Context, namespace string) check.Webhook {
 	if s := hook.ClientConfig.Service; s != nil {
 		w.Endpoints = k.endpoints(ctx, s.Namespace, s.Name)
 	}
-	w.Call = k.try(ctx, namespace)
+	w.Classes, w.Asked = classesOf(hook.MatchConditions)
+	class := "default"
+	if len(w.Classes) > 0 {
+		class = w.Classes[0]
+	}
+	w.Call = k.try(ctx, namespace, class, hook.Name)
 	return w
+}
+
+// classesOf are the workload classes for whose runs the webhook is asked; nil: all.
+func classesOf(conditions []admissionv1.MatchCondition) (classes []string, unknown check.Unread) {
+	for _, c := range conditions {
+		if c.Name == asksForASlot {
+			continue
+		}
+		list := classesIn.FindStringSubmatch(c.Expression)
+		if list == nil || classes != nil {
+			return nil, check.Unread{
+				Why:  "the webhook is asked for some runs only, by its match condition " + c.Name,
+				Hint: "name the classes in one condition, as docs/admission.md has it: object.spec.workloadClass in ['payments', 'ledger']",
+			}
+		}
+		classes = className.FindAllString(list[1], -1)
+	}
+	return classes, unknown
 }
 
 func bundle(raw []byte) (all []check.Authority, broken string) {
@@ -85,15 +118,16 @@ func serves(c discoveryv1.EndpointConditions) bool {
 	return ptr.Deref(c.Serving, true) && !ptr.Deref(c.Terminating, false)
 }
 
-// try creates a run in a dry run. What the webhook or the schema refuses has passed the webhook.
-func (k *kube) try(ctx context.Context, namespace string) check.Call {
+// try creates a run of a class for which the webhook is asked, in a dry run. What the webhook
+// itself refuses has reached it.
+func (k *kube) try(ctx context.Context, namespace, class, hook string) check.Call {
 	run := &v1alpha1.WorkflowRun{}
 	run.Namespace, run.GenerateName = namespace, "syncopate-check-"
-	run.Spec.WorkloadClass = "default"
+	run.Spec.WorkloadClass = class
 	run.Spec.Steps = []v1alpha1.Step{{Name: "check", Job: &v1alpha1.Job{Topic: "syncopate-check"}}}
 	err := k.Create(ctx, run, client.DryRunAll)
 	switch {
-	case err == nil, apierrors.IsTooManyRequests(err):
+	case err == nil, strings.Contains(err.Error(), fmt.Sprintf("admission webhook %q denied the request", hook)):
 		return check.Call{}
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		return check.Call{Unreached: err.Error()}

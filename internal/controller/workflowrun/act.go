@@ -30,25 +30,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.batch.Bury(ctx, d)
 	p.questions.Heard(d, p.batch)
 	ahead := p.batch.Settle(ctx, d, p.overdue)
-	p.record(d)
-	p.r.Metrics.ended(p.run, p.mem)
-	failed = errors.Join(failed, p.withdraw(ctx))
-	p.outputs.DropUnused(ctx)
-	p.jobs.Tidy(p.run, p.mem.withdrawals)
-	p.later = pacing.Earliest(p.later, p.watchWorkers())
-	p.r.Signals.watch(p.run)
-	noteRoom(p)
-	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
-		return p.fencedOut(ctx, f)
-	}
-	if failed != nil {
-		return p.effectsAgain(ctx, failed), nil
-	}
-	p.mem.failing = ""
-	if ahead {
-		return p.refresh(ctx)
-	}
-	return p.again(p.nextLook(d.Wake)), nil
+	return conclude(ctx, p, d, ahead, failed)
 }
 
 // release gives back what the run does not need any more: its slot, also while it waits for its
@@ -74,19 +56,29 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	if p.ahead.LooksFirst() {
 		failed = errors.Join(failed, p.recoverJobs(ctx))
 	}
+	return conclude(ctx, p, d, false, failed)
+}
+
+// conclude carries out what is left of the effects of a decision, and ends the pass. Ahead says
+// that the run is to be read live, and failed is why effects before failed.
+func conclude(ctx context.Context, p *pass, d lifecycle.Decision, ahead bool, failed error) (reconcile.Result, error) {
 	p.record(d)
+	p.r.Metrics.ended(p.run, p.mem)
 	failed = errors.Join(failed, p.withdraw(ctx))
-	p.jobs.Tidy(p.run, p.mem.withdrawals)
+	p.outputs.DropUnused(ctx)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
 	noteRoom(p)
-	if f, ok := errors.AsType[*jobs.FencedError](failed); ok {
+	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
 		return p.fencedOut(ctx, f)
 	}
 	if failed != nil {
 		return p.effectsAgain(ctx, failed), nil
 	}
 	p.mem.failing = ""
+	if ahead {
+		return p.refresh(ctx)
+	}
 	return p.again(p.nextLook(d.Wake)), nil
 }
 
@@ -99,8 +91,8 @@ func publish(ctx context.Context, p *pass, fresh []lifecycle.Job) error {
 }
 
 // recoverJobs brings attempts to NATS of which this process does not know whether they got there:
-// as many as a pass may render, and the others in the next ones. It may wait for a desk, and leaves
-// the other effects of the pass some of their time.
+// as many as a pass may render, and the others in the next ones, at a desk. It leaves the other
+// effects of the pass some of their time.
 func (p *pass) recoverJobs(ctx context.Context) error {
 	if p.lock.Held == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
@@ -112,6 +104,7 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	bounded, stop := context.WithTimeout(ctx, recoverTimeout)
 	defer stop()
 	more, err := p.jobs.Recover(bounded, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
+	p.mem.toDesk = p.outputs.Enough
 	if more {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
@@ -145,7 +138,8 @@ func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCrea
 		return p.outputs.Child(ctx, p.run, step)
 	}
 	news, err := p.r.Children.Create(ctx, &p.mem.children, p.run, p.lock.Held, fresh, render)
-	if news {
+	p.mem.toDesk = p.outputs.Enough
+	if news || p.mem.toDesk {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
 	return err
@@ -170,10 +164,14 @@ func (p *pass) record(d lifecycle.Decision) {
 
 // withdraw takes jobs back from NATS and tells their workers to stop.
 func (p *pass) withdraw(ctx context.Context) error {
+	if len(p.mem.withdrawals) == 0 {
+		return nil
+	}
 	if err := gc.Withdraw(ctx, p.r.GC.Jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
 		return err
 	}
 	p.mem.withdrawals = nil
+	p.jobs.Tidy(p.run, nil)
 	return nil
 }
 
@@ -183,7 +181,11 @@ func (p *pass) unfenced(ctx context.Context, cause error) (reconcile.Result, err
 	if f, ok := errors.AsType[*jobs.FencedError](cause); ok {
 		return p.fencedOut(ctx, f)
 	}
-	noteRoom(p)
+	if noteRoom(p); p.jobs.OnlyShare() {
+		p.notYet = pacing.Earliest(p.mem.noRoom.tryAt, p.jobs.GoesOnAt())
+		log.FromContext(ctx).V(1).Info("The run is not written yet", "until", p.notYet, "cause", cause.Error())
+		return p.again(p.notYet), nil
+	}
 	result := p.effectsAgain(ctx, cause)
 	p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
 	return result, nil

@@ -28,44 +28,49 @@ func (r *Reconciler) cleanUp(ctx context.Context, key types.NamespacedName) (wai
 }
 
 // cleanDeleted takes back what deleted runs of this name left behind: queued jobs and
-// results that wait.
-func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
+// results that wait. The others do not wait for a run of which that fails.
+func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) (failed error) {
 	gone := r.Index.TakeDeleted(key)
 	if len(gone) > 0 {
 		r.Liveness.Forget(key)
 		r.Signals.forget(key)
 		r.Templates.Forget(key)
 	}
-	for i, g := range gone {
+	for _, g := range gone {
 		r.Leases.Cache.Drop(ctx, g.UID)
 		r.lists.keep(g.UID, nil)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
 			remember(&g, m)
-			gone[i] = g
 			r.memories.forget(key)
 		}
-		if err := r.Holds.ReleaseDeleted(ctx, &g.Holds); err != nil {
-			r.Index.PutBack(key, gone[i:])
-			return err
+		if err := r.takeBack(ctx, g); err != nil {
+			r.Index.PutBack(key, g)
+			failed = errors.Join(failed, err)
 		}
-		r.Ahead.Forget(g.UID)
-		r.Batches.Settler.Gone(ctx, g.UID)
-		if err := r.findJobs(ctx, &g); err != nil {
-			r.Index.PutBack(key, gone[i:])
-			return err
-		}
-		if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
-			r.Index.PutBack(key, gone[i:])
-			return err
-		}
-		r.Dispatch.Forget(string(g.UID))
 	}
+	return failed
+}
+
+// takeBack takes back what a deleted run left with stores and workers.
+func (r *Reconciler) takeBack(ctx context.Context, g results.Tombstone) error {
+	if err := r.Holds.ReleaseDeleted(ctx, &g.Holds); err != nil {
+		return err
+	}
+	r.Ahead.Forget(g.UID)
+	r.Batches.Settler.Gone(ctx, g.UID)
+	if err := r.findJobs(ctx, &g); err != nil {
+		return err
+	}
+	if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
+		return err
+	}
+	r.Dispatch.Forget(string(g.UID))
 	return nil
 }
 
-// remember notes what a deleted run had that its status need not tell. It is done before anything
-// that may fail: the next pass may be over another run of the name, with a memory of its own.
+// remember notes what a deleted run had that its status need not tell. It is done in any case, by
+// the first pass: the next one may be over another run of the name, with a memory of its own.
 func remember(g *results.Tombstone, m *memory) {
 	if m.slot.Holding != nil {
 		g.Holding = m.slot.Holding

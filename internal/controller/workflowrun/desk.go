@@ -38,6 +38,16 @@ func lockFirst(ctx context.Context, p *pass) error {
 	return nil
 }
 
+// deskFirst gives the pass a desk before it takes the lock: to read many bytes of results, or to
+// render again what the pass before it left. That needs the lock, so a pass without a desk does not
+// wait for one then. Where the lock was busy before, its turn may have come for a moment.
+func deskFirst(ctx context.Context, p *pass) error {
+	if p.mem.toDesk && !p.lock.WasBusy() && p.effectsPending() && p.executable() {
+		return p.desk.Need(ctx)
+	}
+	return p.desk.ForOutputs(ctx, p.batch.Bytes())
+}
+
 // counts says whether a result is one that changes its run, or may.
 func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == lifecycle.Waiting }
 

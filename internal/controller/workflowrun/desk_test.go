@@ -6,15 +6,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
@@ -22,6 +32,127 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
+
+// After a loss of NATS' data, or a take-over, many runs have jobs to bring to NATS again, all at
+// the same time. Who waits for a desk to render them has no place for passes, and no lock.
+var _ = Describe("What is rendered again of large outputs", func() {
+	const read = `{"n": "${steps.a.output.n}"}`
+	// mutations: loadAll that asks for a desk and waits for it; recoverJobs or createChildren that
+	// takes it for an error, or has no pass come; deskFirst that asks for none, makes a row fail.
+	DescribeTable("is rendered at a desk, for which nobody waits under the lock of a run", func(ctx SpecContext, reader func(*world) v1alpha1.Step, place string, there func(context.Context, *world, *v1alpha1.WorkflowRun) bool) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		q := r.awake()
+		run := w.create(ctx, []v1alpha1.Step{step("a"), reader(w)})
+		r.inFlight(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.say(ctx, w.upload(ctx, t.id, large(300<<10)))
+		r.pumpAll(ctx, 1)
+		r.hook = func(_ context.Context, at string) error {
+			if at == place || at == "recover/before" {
+				return errTest
+			}
+			return nil
+		}
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return !now.Unwritten() && isInFlight(stepOf(now, "b").Phase) })
+		r.hook = nil
+
+		w.clock.Step(longestStep)
+		leave := r.fullDesks(ctx)
+		var told []string
+		logger := log.IntoContext(ctx, funcr.New(func(_, args string) { told = append(told, args) }, funcr.Options{}))
+		pass := func() reconcile.Result {
+			GinkgoHelper()
+			result, err := r.Reconcile(logger, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+			Expect(err).NotTo(HaveOccurred())
+			return result
+		}
+		Expect(pass().RequeueAfter).To(Equal(time.Millisecond), "the next pass comes at once")
+		Expect(pass()).To(Equal(reconcile.Result{}), "it is in line")
+		Expect(told).NotTo(ContainElement(ContainSubstring(`"error"=`)))
+		Expect(there(ctx, w, run)).To(BeFalse())
+
+		leave()
+		r.woken(ctx, q, "it is there", func() bool { return there(ctx, w, run) })
+	},
+		Entry("for an attempt", func(*world) v1alpha1.Step {
+			b := step("b", "a")
+			b.Job.Input = &runtime.RawExtension{Raw: []byte(read)}
+			return b
+		}, "publish/before", func(ctx context.Context, w *world, _ *v1alpha1.WorkflowRun) bool { return w.jobsQueued(ctx) == 2 }, NodeTimeout(2*patience)),
+		Entry("for a child run", func(w *world) v1alpha1.Step {
+			b := w.childStep("b", draws, "a")
+			b.Run.Inputs = &runtime.RawExtension{Raw: []byte(read)}
+			return b
+		}, "create/before", func(ctx context.Context, w *world, _ *v1alpha1.WorkflowRun) bool {
+			var list v1alpha1.WorkflowRunList
+			Expect(w.client.List(ctx, &list, client.InNamespace(w.ns))).To(Succeed())
+			return len(list.Items) == 2
+		}, NodeTimeout(2*patience)),
+	)
+
+	// mutation: deskFirst without one of its conditions makes a step fail.
+	It("takes no desk where the pass could do nothing with it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		toDesk := func() *memory {
+			m := r.memories.peek(client.ObjectKeyFromObject(run))
+			m.toDesk = true
+			w.clock.Step(longestStep)
+			return m
+		}
+		leave := r.fullDesks(ctx)
+		toDesk()
+		Expect(r.mustPass(ctx, run).RequeueAfter).NotTo(BeZero(), "nothing is to be rendered")
+
+		toDesk().jobs = dispatch.State{} // as after a loss of NATS' data
+		r.outage = w.clock.Now()
+		Expect(r.mustPass(ctx, run).RequeueAfter).NotTo(BeZero(), "NATS is away")
+
+		r.outage = time.Time{}
+		leave()
+		w.takeLock(ctx, run)
+		toDesk().jobs = dispatch.State{}
+		r.mustPass(ctx, run)
+		leave = r.fullDesks(ctx)
+		toDesk()
+		Expect(r.mustPass(ctx, run).RequeueAfter).NotTo(BeZero(), "the lock is busy")
+		Expect(toDesk().jobs.Unpublished(w.get(ctx, run), r.bus.Losses())).NotTo(BeEmpty())
+
+		w.dropLock(ctx, run)
+		leave()
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})
+
+// fullDesks has the one desk of a replica taken, and all places aside.
+func (r *replica) fullDesks(ctx context.Context) (leave func()) {
+	GinkgoHelper()
+	r.Turns = shares.NewTurns(16, shares.KindMetrics{}, r.Waker.Wake).WithAside(shares.Aside, shares.KindMetrics{})
+	r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.KindMetrics{})
+	other := r.Desks.For("others")
+	Expect(other.SitDown(ctx)).To(BeTrue())
+	leave = func() {
+		other.StandUp()
+		r.w.clock.Step(longestStep) // the desk rests
+	}
+	for i := range shares.Aside {
+		namespace, before := fmt.Sprint("other-", i), leave
+		turn, may := r.Turns.Enter(types.NamespacedName{Namespace: namespace, Name: "run"})
+		Expect(may).To(BeTrue())
+		desk := r.Desks.For(namespace)
+		desk.From(turn)
+		Expect(desk.StepAside()).To(Succeed())
+		leave = func() {
+			before()
+			r.Turns.Release(turn)
+		}
+	}
+	return leave
+}
 
 // mutation: mayWrite that does not ask for a desk makes this fail.
 func TestALargeRunIsWrittenFromADesk(t *testing.T) {

@@ -111,7 +111,7 @@ func (h *Handover) leave(ctx context.Context, partitions []int, before map[types
 	of := setOf(partitions)
 	mine := func(uid types.UID) bool { return of[protocol.Partition(string(uid))] }
 	h.Runs.Leases.Cache.DropAll(ctx, mine)
-	h.Runs.Dispatch.Leave(func(uid string) bool { return mine(types.UID(uid)) })
+	h.Runs.Dispatch.Leave(func(uid string) bool { return mine(types.UID(uid)) }) // also of runs that nobody knows any more
 	known := map[int]map[types.UID]types.NamespacedName{}
 	for _, runs := range []map[types.UID]types.NamespacedName{before, h.Runs.Index.In(of)} {
 		for uid, key := range runs {
@@ -144,7 +144,6 @@ func (h *Handover) leave(ctx context.Context, partitions []int, before map[types
 // forget forgets what this process knows of a run that another one drives.
 func (r *Reconciler) forget(uid types.UID, key types.NamespacedName) {
 	r.memories.forgetIf(key, uid)
-	r.Dispatch.Forget(string(uid))
 	r.Liveness.Forget(key)
 	r.Signals.forget(key)
 	r.Templates.Forget(key)

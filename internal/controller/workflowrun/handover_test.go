@@ -19,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -122,8 +123,8 @@ var _ = Describe("runs that change hands", func() {
 		Expect(sits()).To(BeTrue())
 	})
 
-	// mutation: driven.go outlasted that notes nothing, or passOver without forget, or without
-	// Leave, makes this fail.
+	// mutation: driven.go outlasted that notes nothing, or passOver without one of its three calls
+	// for such a pass, makes this fail.
 	It("are not locked for ever, nor remembered, by a pass that outlasts the hand-over", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
@@ -148,6 +149,7 @@ var _ = Describe("runs that change hands", func() {
 			end()
 			from.Lose(hasty, []int{part}, func([]int) {})
 			a.memories.of(client.ObjectKeyFromObject(run), run.UID) // as any part of a late pass may
+			a.Dispatch.Backlog.Found(w.ns, lifecycle.InFlight(w.get(ctx, run))[0], 1)
 			lost = true
 			return context.Canceled
 		}
@@ -159,6 +161,7 @@ var _ = Describe("runs that change hands", func() {
 		Expect(lost).To(BeTrue(), "it wrote")
 		Expect(w.locked(ctx, run)).To(BeFalse(), "nobody here would ever give it back")
 		Expect(a.memories.peek(client.ObjectKeyFromObject(run))).To(BeNil())
+		Expect(a.counter("syncopate_job_share_bytes")).To(BeZero())
 		Expect(left).To(Equal(2), "once as it was handed over, and once for the pass, which may have got in line since")
 	}, NodeTimeout(2*patience))
 

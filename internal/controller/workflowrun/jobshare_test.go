@@ -3,18 +3,26 @@
 package workflowrun
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -124,14 +132,54 @@ var _ = Describe("The share of the stream of jobs", func() {
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 
-	// mutation: leave or forget without the Dispatcher, or cleanDeleted without it.
-	It("is given back by runs that are handed over or deleted", func(ctx SpecContext) {
+	// mutations: unfenced that takes it for an error, or waits beyond FencePatience; Take that
+	// counts fences as jobs.
+	It("keeps a new owner waiting whose fences find no room, at a pace, and that is no error", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		before := a.inFlight(ctx, run, 2)
+		w.dropLock(ctx, run)
+		w.boundJobs(ctx, b, 1<<20)
+		b.Dispatch.Backlog.Fences().Found(w.ns, protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}, 1<<20)
+		var told []string
+		logger := log.IntoContext(ctx, funcr.New(func(_, args string) { told = append(told, args) }, funcr.Options{}))
+		pass := func() time.Duration {
+			GinkgoHelper()
+			result, err := b.Reconcile(logger, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+			Expect(err).NotTo(HaveOccurred())
+			return result.RequeueAfter
+		}
+		w.clock.Step(OthersPatience)
+		Expect(pass()).To(Equal(jobPatience))
+		for range 10_000 { // as many other runs of the namespace wait
+			b.Dispatch.TryAfter(w.ns, w.clock.Now())
+		}
+		w.clock.Step(jobPatience)
+		Expect(pass()).To(Equal(dispatch.FencePatience - jobPatience))
+		Expect(told).NotTo(ContainElement(ContainSubstring(`"error"=`)))
+		Expect(b.counter("syncopate_job_share_refusals_total")).To(BeZero(), "no job was kept back")
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(before.ResourceVersion))
+
+		w.clock.Step(dispatch.FencePatience - jobPatience)
+		Expect(w.finishBoth(ctx, run, a, b).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
+	// mutations: leave or cleanDeleted without the Dispatcher; withdraw that does not give it back.
+	It("is given back by runs that are handed over or deleted, and by jobs that are withdrawn", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		w.boundJobs(ctx, r, 1<<20)
-		runs := w.floodOf(ctx, r, 2, 2)
-		one := r.counter("syncopate_job_share_bytes") / 2
+		runs := w.floodOf(ctx, r, 3, 2)
+		one := r.counter("syncopate_job_share_bytes") / 3
 		Expect(one).To(BeNumerically(">", 60<<10))
+
+		w.patch(ctx, runs[2], `{"spec":{"shutdown":"Cancel"}}`)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, runs[2])
+		Expect(w.get(ctx, runs[2]).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(r.counter("syncopate_job_share_bytes")).To(Equal(2 * one))
 
 		Expect(w.client.Delete(ctx, runs[0])).To(Succeed())
 		r.Index.Remove(runs[0], true)
@@ -156,20 +204,27 @@ func TestJobsThatWereKeptBackAreTriedAgainSoon(t *testing.T) {
 	}
 }
 
+// noFenceFor is a pass over a run of namespace team, whose fences find no room in their share.
+func noFenceFor(t *testing.T) (d *dispatch.Dispatcher, s *dispatch.Session) {
+	t.Helper()
+	id := protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}
+	room := backlog.New(func() backlog.Stream { return backlog.Stream{Limit: 800} }, func() (int, int) { return 64, 64 })
+	room.Fences().Found("team", id, 1000)
+	d = &dispatch.Dispatcher{Backlog: room}
+	s = d.Session(&dispatch.State{}, 0)
+	id.RunUID = "run"
+	if err := s.Fence(t.Context(), &v1alpha1.WorkflowRun{}, "", []lifecycle.Job{{ID: id, Topic: "t"}}, 1); err == nil || !s.OnlyShare() {
+		t.Fatalf("there is room: %v", err)
+	}
+	return d, s
+}
+
 // A thousand runs of a namespace wait for their share.
 //
 // mutation: comeAgainForRoom without TryAfter.
 func TestRunsThatWaitForTheirShareComeAtAPace(t *testing.T) {
 	now := time.Unix(1000, 0)
-	id := protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}
-	room := backlog.New(func() backlog.Stream { return backlog.Stream{Limit: 800} }, func() (int, int) { return 64, 64 })
-	room.Fences().Found("team", id, 1000)
-	d := &dispatch.Dispatcher{Backlog: room}
-	s := d.Session(&dispatch.State{}, 0)
-	id.RunUID = "run"
-	if err := s.Fence(t.Context(), &v1alpha1.WorkflowRun{}, "", []lifecycle.Job{{ID: id, Topic: "t"}}, 1); err == nil || !s.OnlyShare() {
-		t.Fatalf("there is room: %v", err)
-	}
+	d, s := noFenceFor(t)
 	var last time.Time
 	for range 1000 {
 		p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(now), Dispatch: d}, mem: &memory{noRoom: noRoom{since: now, jobs: true}}, jobs: s}
@@ -180,3 +235,53 @@ func TestRunsThatWaitForTheirShareComeAtAPace(t *testing.T) {
 		t.Errorf("the last of them comes after %s", wait)
 	}
 }
+
+// One of them has results, and a pass for each, which say nothing new of its share.
+//
+// mutations: comeAgainForRoom that asks for another time in each pass, or that keeps one which has
+// come; one that lets a run whose jobs NATS itself refuses wait for its share.
+func TestARunThatWaitsForItsShareHasOnePlaceInThePace(t *testing.T) {
+	now := time.Unix(1000, 0)
+	d, s := noFenceFor(t)
+	busy, other := &memory{noRoom: noRoom{since: now, jobs: true}}, &memory{noRoom: noRoom{since: now, jobs: true}}
+	try := func(m *memory, s *dispatch.Session, now time.Time) time.Duration {
+		p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(now), Dispatch: d}, mem: m, jobs: s}
+		comeAgainForRoom(p, now)
+		return p.later.Sub(now)
+	}
+	for i := range 1000 {
+		after := time.Duration(i) * time.Millisecond
+		if wait := try(busy, s, now.Add(after)); wait != jobPatience-after {
+			t.Fatalf("after %s it comes in %s", after, wait)
+		}
+	}
+	if wait := try(other, s, now.Add(time.Second)); wait != jobPatience {
+		t.Errorf("the other run comes after %s", wait)
+	}
+	if wait := try(busy, s, now.Add(jobPatience)); wait != jobPatience {
+		t.Errorf("after its next try it comes in %s", wait)
+	}
+	busy.noRoom.tryAt = now.Add(time.Minute)
+	if wait := try(busy, d.Session(&dispatch.State{}, 0), now); wait != time.Minute {
+		t.Errorf("a pass that tries nothing has the next one come in %s", wait)
+	}
+	busy.noRoom.tryAt = now.Add(time.Hour)
+	if wait := try(busy, s, now); wait > 2*jobPatience {
+		t.Errorf("after a clock was set back it comes in %s", wait)
+	}
+	busy.noRoom.tryAt = now.Add(time.Minute)
+	d.Jobs = fullQueue{}
+	full := d.Session(&dispatch.State{}, 0)
+	if err := full.Publish(t.Context(), &v1alpha1.WorkflowRun{}, fullQueue{}, []lifecycle.Job{{ID: protocol.JobID{RunUID: "run"}}}); !errors.Is(err, bus.ErrNoRoom) {
+		t.Fatalf("it is published: %v", err)
+	}
+	if wait := try(busy, full, now); wait != jobPatience {
+		t.Errorf("what NATS itself refused is tried again in %s", wait)
+	}
+}
+
+// fullQueue has no room for jobs, and is a lease that is held.
+type fullQueue struct{ *jobs.Queue }
+
+func (fullQueue) Publish(context.Context, jobs.Job) error { return bus.ErrNoRoom }
+func (fullQueue) Err() error                              { return nil }

@@ -115,6 +115,43 @@ var _ = Describe("locks across runs", func() {
 		r.finish(ctx, second)
 	}, NodeTimeout(2*patience))
 
+	// mutation: cleanDeleted that ends with the first run of which something cannot be taken back.
+	It("are given back by a deleted run, whatever an earlier one of its name left that cannot be taken back", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		again := func(adjust ...func(*v1alpha1.WorkflowRunSpec)) *v1alpha1.WorkflowRun {
+			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "again", Namespace: w.ns}, Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: w.ns, Steps: diamond()}}
+			for _, f := range adjust {
+				f(&run.Spec)
+			}
+			Expect(w.client.Create(ctx, run)).To(Succeed())
+			return run
+		}
+		first := again()
+		r.inFlight(ctx, first, 2)
+		r.hook = func(_ context.Context, at string) error {
+			if at == "withdraw/before" {
+				return &results.RetryError{After: 2 * time.Second, Cause: errNoNATS}
+			}
+			return nil
+		}
+		r.deleteRun(ctx, first)
+		second := again(withLocks(mutex("db")))
+		r.inFlight(ctx, second, 2)
+		waiting := w.create(ctx, diamond(), withLocks(mutex("db")))
+		r.drive(ctx, waiting, withReason(v1alpha1.ReasonWaitingForLock))
+		r.deleteRun(ctx, second)
+		third := again()
+		woken.take(waiting)
+		Expect(r.mustPass(ctx, third).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*time.Second)))
+		Expect(woken.take(waiting)).To(BeTrue())
+		r.hook = nil
+		r.finish(ctx, third)
+		r.finish(ctx, waiting)
+		Expect(w.jobsQueued(ctx)).To(BeZero(), "what the deleted ones had")
+	}, NodeTimeout(2*patience))
+
 	// mutation: starts.go with prepare instead of prepareLocked makes this fail.
 	It("are held by a step while it is under way, its retries included", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())

@@ -18,6 +18,10 @@ const roomPatience = 2 * time.Minute
 // jobPatience is when jobs are tried again that found no room.
 const jobPatience = 5 * time.Second
 
+// longestTry is how far ahead such a try may be. One that is further off is of a clock that was set
+// back since.
+const longestTry = time.Minute
+
 // noRoom is what is known of a NATS that is full, and refuses what the run has to store, or of a
 // share of it that is used up.
 type noRoom struct {
@@ -26,6 +30,7 @@ type noRoom struct {
 	share         bool      // it was the share of the run or its namespace that had no room, for jobs
 	refusedAt     time.Time // when it refused an output last
 	seeded        bool      // what an earlier owner said was asked for
+	tryAt         time.Time // when jobs that found no room are tried again
 }
 
 // seedRoom takes over what an earlier owner of the run said, which may have been of jobs or of
@@ -63,14 +68,26 @@ func noteRoom(p *pass) {
 func comeAgainForRoom(p *pass, now time.Time) {
 	m := &p.mem.noRoom
 	if m.jobs {
-		wait := jobPatience
-		if p.jobs.OnlyShare() {
-			wait = max(wait, p.r.Dispatch.TryAfter(p.key.Namespace, now))
-		}
-		p.later = pacing.Earliest(p.later, now.Add(wait))
+		m.tryAt = nextTry(p, now)
+		p.later = pacing.Earliest(p.later, m.tryAt)
 	}
 	if until := m.refusedAt.Add(roomPatience); m.outputs && until.After(now) {
 		p.later = pacing.Earliest(p.later, until)
+	}
+}
+
+// nextTry is when jobs are tried again that found no room. A run that waits for its share keeps its
+// place in the pace of all of these, whatever else it has passes for.
+func nextTry(p *pass, now time.Time) time.Time {
+	share := p.jobs.OnlyShare()
+	_, refused := p.jobs.Room()
+	switch at := p.mem.noRoom.tryAt; {
+	case at.After(now) && at.Sub(now) <= longestTry && (share || !refused):
+		return at
+	case share:
+		return now.Add(max(jobPatience, p.r.Dispatch.TryAfter(p.key.Namespace, now)))
+	default:
+		return now.Add(jobPatience)
 	}
 }
 

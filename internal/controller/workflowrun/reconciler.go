@@ -137,6 +137,7 @@ func (r *Reconciler) passOver(ctx context.Context, turn *shares.Pass, key types.
 	defer func() {
 		if leave() {
 			r.forget(run.UID, key)
+			r.Dispatch.Forget(string(run.UID))
 			r.Leases.Leave(ctx, func(uid types.UID) bool { return uid == run.UID }) // it may have got in line after those who left in time
 		}
 	}()
@@ -221,7 +222,7 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 		result, err = p.withoutLock(ctx, err)
 		return result, true, err
 	}
-	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
+	if err := deskFirst(ctx, p); err != nil {
 		return reconcile.Result{}, true, err
 	}
 	if p.notYet = p.tooEarly(ctx); !p.notYet.IsZero() {

@@ -77,7 +77,8 @@ func (st State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string
 type lease interface{ Err() error }
 
 // renderer renders the child run of a step again, with the outputs that its inputs are made of. No
-// retry helps where its error wraps a *render.LostError.
+// retry helps where its error wraps a *render.LostError, and an error that wraps render.ErrEnough
+// leaves it for the next pass.
 type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, error)
 
 // Create creates the child runs which status names and which are not known to exist: those of the
@@ -108,7 +109,10 @@ func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.Workf
 		child, ok := rendered[step]
 		if !ok {
 			var err error
-			if child, err = again(ctx, step); err != nil {
+			switch child, err = again(ctx, step); {
+			case errors.Is(err, render.ErrEnough):
+				continue
+			case err != nil:
 				b, err := unrendered(err)
 				became(step, b, err)
 				continue

@@ -102,9 +102,15 @@ func (st *State) Lost() []lifecycle.LostJob {
 // Prune forgets published attempts that are no longer in flight.
 func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
-	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
-	maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !slices.Contains(inFlight, id) })
-	maps.DeleteFunc(st.sizes, func(id protocol.JobID, _ int) bool { return !slices.Contains(inFlight, id) })
+	if len(st.untold)+len(st.lost)+len(st.sizes) > 0 {
+		known := make(map[protocol.JobID]bool, len(inFlight)) // thousands may wait for room
+		for _, id := range inFlight {
+			known[id] = true
+		}
+		maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !known[id] })
+		maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !known[id] })
+		maps.DeleteFunc(st.sizes, func(id protocol.JobID, _ int) bool { return !known[id] })
+	}
 	if len(st.published) <= len(inFlight) {
 		return
 	}

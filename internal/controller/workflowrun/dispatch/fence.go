@@ -86,9 +86,9 @@ func (s *Session) notFenced(run *v1alpha1.WorkflowRun, list []lifecycle.Job) []l
 	return missing
 }
 
-// withRoom are those attempts whose fences find room in the share of the run. A run with tens of
-// thousands of attempts, most of which may wait for room themselves, would fill the stream with
-// fences: it goes on without some of them, see FencePatience.
+// withRoom are those attempts whose fences find room in the share of the run. The runs of one
+// namespace may have tens of thousands of attempts, most of which may wait for room themselves, and
+// would fill the stream with fences: they go on without some of them, see FencePatience.
 func (s *Session) withRoom(run *v1alpha1.WorkflowRun, missing []lifecycle.Job) []lifecycle.Job {
 	room := s.all.Backlog.Fences()
 	return slices.DeleteFunc(slices.Clone(missing), func(j lifecycle.Job) bool {
@@ -130,12 +130,15 @@ func (s *Session) GoesOn(ctx context.Context, cause error) bool {
 	if s.unfencedSince.IsZero() {
 		s.unfencedSince = now
 	}
-	if now.Sub(s.unfencedSince) < FencePatience {
+	if now.Before(s.GoesOnAt()) {
 		return false
 	}
 	log.FromContext(ctx).Info("A run that another process wrote goes on though NATS cannot be told", "cause", cause.Error())
 	return true
 }
+
+// GoesOnAt is when GoesOn says so, of a run whose write it has put off.
+func (s *Session) GoesOnAt() time.Time { return s.unfencedSince.Add(FencePatience) }
 
 // FenceForced is Fence for an end that is written without the lock. It does not wait: what cannot
 // be fenced may be published once more by whoever has the lock, and has no effect.

@@ -46,8 +46,9 @@ type Store interface {
 type desk interface {
 	Rest(ctx context.Context)
 	ForOutputs(ctx context.Context, bytes int64) error
+	// May says whether ForOutputs would not wait.
+	May(bytes int64) bool
 	Has() bool
-	SitDown(ctx context.Context) bool
 }
 
 // Session is what one pass does with the outputs of its run.
@@ -60,6 +61,9 @@ type Session struct {
 	Lacking error
 	// Stored says that NATS had room for outputs in this pass.
 	Stored bool
+	// Enough says that Jobs or Child left something for the next pass, which is to be at a desk: it
+	// was more than this one may render.
+	Enough bool
 }
 
 // New begins a pass that remembers what was found out before.
@@ -183,7 +187,8 @@ func bytesOf(n lifecycle.Needs) (bytes int64) {
 }
 
 // Jobs renders jobs of a run again, with the outputs that their inputs are made of: as much as the
-// decisions of a pass may. It may be used concurrently, and renders one after the other.
+// decisions of a pass may. It does not wait for a desk, as its pass has the run's lock. It may be
+// used concurrently, and renders one after the other.
 type Jobs struct {
 	outputs   *Session
 	mu        sync.Mutex
@@ -205,19 +210,18 @@ func (j *Jobs) Input(ctx context.Context, id protocol.JobID) (json.RawMessage, e
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(ctx, id); err != nil {
-		return nil, err
+		return nil, j.outputs.leave(err)
 	}
 	j.rendering.Pause(j.outputs.resting(ctx))
 	job, err := j.rendering.Job(id)
-	if errors.Is(err, render.ErrEnough) && j.outputs.desk.SitDown(ctx) {
-		j.rendering.Budget(false)
-		if err := j.load(ctx, id); err != nil { // of a large template it was not read before
-			return nil, err
-		}
-		job, err = j.rendering.Job(id)
-	}
 	j.some = j.some || err == nil
-	return job.Input, err
+	return job.Input, j.outputs.leave(err)
+}
+
+// leave notes whether an error says that something is left for the next pass.
+func (s *Session) leave(err error) error {
+	s.Enough = s.Enough || errors.Is(err, render.ErrEnough)
+	return err
 }
 
 // load reads what the input of an attempt is made of.
@@ -230,28 +234,36 @@ func (j *Jobs) load(ctx context.Context, id protocol.JobID) error {
 		return j.away
 	}
 	err := j.outputs.loadAll(ctx, needs)
-	if errors.Is(err, errNoRoom) && j.some {
+	switch {
+	case errors.Is(err, render.ErrEnough):
+		return err
+	case errors.Is(err, errNoRoom) && j.some:
 		return fmt.Errorf("%w: %w", render.ErrEnough, err) // what others read takes it
 	}
 	j.away = err
 	return err
 }
 
-// Child renders the child run of a step again, with the outputs that its inputs are made of.
+// Child renders the child run of a step again, with the outputs that its inputs are made of. As
+// with Jobs, its error wraps render.ErrEnough where that is for the next pass.
 func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step string) (lifecycle.ChildToCreate, error) {
 	if err := s.loadAll(ctx, render.ChildInputs(run, step)); err != nil {
-		return lifecycle.ChildToCreate{}, err
+		return lifecycle.ChildToCreate{}, s.leave(err)
 	}
 	return render.ChildOf(run, step, s.found.payloads, s.resting(ctx))
 }
 
 // loadAll reads outputs that are not in memory, as far as it is not known that they cannot be used.
+// What would take a desk that the pass does not have is not read.
 func (s *Session) loadAll(ctx context.Context, refs []protocol.OutputRef) error {
 	var lack lifecycle.Needs
 	for _, ref := range refs {
 		if p := s.found.payloads[ref.Name]; p.Data == nil && p.Problem == "" {
 			lack.Load = append(lack.Load, ref)
 		}
+	}
+	if bytes := bytesOf(lack); !s.desk.May(bytes) {
+		return fmt.Errorf("outputs of %d bytes take a desk: %w", bytes, render.ErrEnough)
 	}
 	return s.Supply(ctx, lack)
 }

@@ -26,17 +26,16 @@ var (
 	errAway = errors.New("nobody answers")
 )
 
-// oneDesk is there for whoever asks, once.
-type oneDesk struct{ sat, rests int }
-
-func (d *oneDesk) ForOutputs(context.Context, int64) error { return nil }
-func (d *oneDesk) Rest(context.Context)                    { d.rests++ }
-func (d *oneDesk) Has() bool                               { return d.sat > 0 }
-
-func (d *oneDesk) SitDown(context.Context) bool {
-	d.sat++
-	return d.sat == 1
+// aDesk is what a pass has that is at one, or not: then it may read so many bytes.
+type aDesk struct {
+	small int64 // 0: it is at a desk
+	rests int
 }
+
+func (d *aDesk) ForOutputs(context.Context, int64) error { return nil }
+func (d *aDesk) Rest(context.Context)                    { d.rests++ }
+func (d *aDesk) May(bytes int64) bool                    { return d.Has() || bytes <= d.small }
+func (d *aDesk) Has() bool                               { return d.small == 0 }
 
 // failingStore has nothing, for one reason or another.
 type failingStore struct {
@@ -82,30 +81,42 @@ func items() (*v1alpha1.WorkflowRun, map[string][]any) {
 	return run, map[string][]any{"all": list}
 }
 
-// mutation: Jobs without a budget renders all thousand; Input that asks for no desk stops sooner.
+// mutations: Jobs without a budget renders all thousand; one that takes each pass for a quick one
+// stops sooner; Input that does not say that it left some.
 func TestJobs_OnePassRendersSoMuchAndNoMore(t *testing.T) {
 	run, lists := items()
-	ids, desk := lifecycle.InFlight(run), &oneDesk{}
+	ids := lifecycle.InFlight(run)
 	if len(ids) != 1000 {
 		t.Fatalf("%d attempts in flight", len(ids))
 	}
-	jobs := New(nil, desk, nil).Jobs(run, lists)
-	bytes, n := 0, 0
-	for _, id := range ids {
-		input, err := jobs.Input(t.Context(), id)
-		if errors.Is(err, render.ErrEnough) {
-			continue
+	rendered := func(desk *aDesk) (bytes, n int) {
+		s := New(nil, desk, nil)
+		jobs := s.Jobs(run, lists)
+		for _, id := range ids {
+			input, err := jobs.Input(t.Context(), id)
+			if errors.Is(err, render.ErrEnough) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes, n = bytes+len(input), n+1
 		}
-		if err != nil {
-			t.Fatal(err)
+		if !s.Enough {
+			t.Errorf("%d are rendered, and none is left", n)
 		}
-		bytes, n = bytes+len(input), n+1
+		return bytes, n
 	}
+	desk := &aDesk{}
+	bytes, n := rendered(desk)
 	if bytes < 1<<20 || bytes > bounds.MaxRenderedTogether+bounds.MaxRenderedBytes {
 		t.Fatalf("%d inputs with %d bytes", n, bytes)
 	}
-	if !desk.Has() || desk.rests == 0 {
-		t.Errorf("it had a desk: %t, and rested %d times", desk.Has(), desk.rests)
+	if desk.rests == 0 {
+		t.Error("it does not rest")
+	}
+	if _, quick := rendered(&aDesk{small: 1}); quick >= n {
+		t.Errorf("without a desk %d are rendered, at one %d", quick, n)
 	}
 	if _, err := New(nil, desk, nil).Jobs(run, lists).Input(t.Context(), ids[n]); err != nil {
 		t.Errorf("the next pass: %v", err)
@@ -122,8 +133,7 @@ func (s *fullStore) Get(context.Context, protocol.OutputRef) ([]byte, error) { r
 
 // A quick pass does not even look what a large template reads.
 //
-// mutations: Input that does not read it once it has a desk; List that says what it lacks where it
-// leaves out what its items read.
+// mutation: List that says what it lacks where it leaves out what its items read.
 func TestJobs_WhatALargeTemplateReadsIsReadAtTheDesk(t *testing.T) {
 	data := []byte(`"large"`)
 	ref := protocol.NewOutputRef(attempt("a", "-"), data)
@@ -136,20 +146,75 @@ func TestJobs_WhatALargeTemplateReadsIsReadAtTheDesk(t *testing.T) {
 		{Name: "a", Phase: v1alpha1.StepSucceeded, Attempt: 1, OutputRef: &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size}},
 		{Name: "x", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin},
 	}}
-	desk := &oneDesk{}
-	input, err := New(&fullStore{data: data}, desk, nil).Jobs(run, nil).Input(t.Context(), attempt("x", "-"))
-	if err != nil || !strings.Contains(string(input), `"v":"large"`) || !desk.Has() {
-		t.Errorf("%.40s, %v, at a desk: %t", input, err, desk.Has())
+	check := func(item string) {
+		t.Helper()
+		quick := New(&failingStore{err: errAway}, &aDesk{small: 1 << 20}, nil)
+		if _, err := quick.Jobs(run, nil).Input(t.Context(), attempt("x", item)); !errors.Is(err, render.ErrEnough) || !quick.Enough {
+			t.Errorf("without a desk: %v, some is left: %t", err, quick.Enough)
+		}
+		input, err := New(&fullStore{data: data}, &aDesk{}, nil).Jobs(run, nil).Input(t.Context(), attempt("x", item))
+		if err != nil || !strings.Contains(string(input), `"v":"large"`) {
+			t.Errorf("%.40s, %v", input, err)
+		}
 	}
+	check("-")
 
 	run.Spec.Steps[1].ForEach = &v1alpha1.ForEach{Items: "${[steps.a.output]}", MaxParallel: 1}
 	run.Status.Steps[1] = v1alpha1.StepStatus{Name: "x", Phase: v1alpha1.StepRunning, StartedAt: &begin, ForEach: &v1alpha1.ForEachStatus{
 		Total: 1, Begun: 1, Groups: []v1alpha1.ItemGroup{{Items: "0", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin}},
 	}}
-	desk = &oneDesk{}
-	input, err = New(&fullStore{data: data}, desk, nil).Jobs(run, nil).Input(t.Context(), attempt("x", "0"))
-	if err != nil || !strings.Contains(string(input), `"v":"large"`) || !desk.Has() {
-		t.Errorf("an item: %.40s, %v, at a desk: %t", input, err, desk.Has())
+	check("0")
+}
+
+// mutations: loadAll that waits for a desk; load that takes the store for away because of that, and
+// says so of the next attempt; Child that does not say that it left one.
+func TestWhatIsReadAgainWithoutADeskIsLittle(t *testing.T) {
+	store, run := storeOf{}, &v1alpha1.WorkflowRun{}
+	run.UID, run.Status = "uid", &v1alpha1.WorkflowRunStatus{}
+	for name, size := range map[string]int{"a": 10, "b": 2 << 10} {
+		data := []byte(`"` + strings.Repeat("x", size) + `"`)
+		ref := protocol.NewOutputRef(attempt(name, "-"), data)
+		store[ref.Name] = data
+		run.Spec.Steps = append(run.Spec.Steps, jobStep(name, `{}`), v1alpha1.Step{
+			Name: name + "-child", DependsOn: []string{name}, Run: &v1alpha1.ChildRun{
+				Spec:   runtime.RawExtension{Raw: []byte(`{"steps":[{"name":"x","job":{"topic":"t"}}]}`)},
+				Inputs: &runtime.RawExtension{Raw: []byte(`{"v":"${steps.` + name + `.output}"}`)},
+			},
+		})
+		reads := jobStep(name+"-job", `{"v":"${steps.`+name+`.output}"}`)
+		reads.DependsOn = []string{name}
+		run.Spec.Steps = append(run.Spec.Steps, reads)
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{
+			Name: name, Phase: v1alpha1.StepSucceeded, Attempt: 1, OutputRef: &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size},
+		}, v1alpha1.StepStatus{Name: name + "-child", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: name}},
+			v1alpha1.StepStatus{Name: name + "-job", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin})
+	}
+	for name, again := range map[string]func(s *Session) func(step string) error{
+		"-job": func(s *Session) func(string) error {
+			jobs := s.Jobs(run, nil)
+			return func(step string) error {
+				_, err := jobs.Input(t.Context(), attempt(step, "-"))
+				return err
+			}
+		},
+		"-child": func(s *Session) func(string) error {
+			return func(step string) error {
+				_, err := s.Child(t.Context(), run, step)
+				return err
+			}
+		},
+	} {
+		s := New(store, &aDesk{small: 1 << 10}, nil)
+		do := again(s)
+		if err := do("b" + name); !errors.Is(err, render.ErrEnough) || !s.Enough {
+			t.Errorf("%s: %v, one is left: %t", name, err, s.Enough)
+		}
+		if err := do("a" + name); err != nil {
+			t.Errorf("%s: what reads little: %v", name, err)
+		}
+		if err := again(New(store, &aDesk{}, nil))("b" + name); err != nil {
+			t.Errorf("%s at a desk: %v", name, err)
+		}
 	}
 }
 
@@ -158,7 +223,7 @@ func TestJobs_NothingIsRenderedWhenThePassIsOver(t *testing.T) {
 	run, lists := items()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := New(nil, &oneDesk{}, nil).Jobs(run, lists).Input(ctx, attempt("all", "7")); !errors.Is(err, context.Canceled) {
+	if _, err := New(nil, &aDesk{}, nil).Jobs(run, lists).Input(ctx, attempt("all", "7")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -187,7 +252,7 @@ func TestJobs_AnOutputThatIsLostIsToldFromAStoreThatIsAway(t *testing.T) {
 				run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin})
 			}
 			store := &failingStore{err: c.err}
-			jobs := New(store, &oneDesk{}, nil).Jobs(run, nil)
+			jobs := New(store, &aDesk{}, nil).Jobs(run, nil)
 			for _, step := range []string{"x", "y"} {
 				_, err := jobs.Input(t.Context(), attempt(step, "-"))
 				if _, lost := errors.AsType[*render.LostError](err); err == nil || lost != c.lost || !strings.Contains(err.Error(), c.err.Error()) {
@@ -235,7 +300,7 @@ func TestJobs_WhatFindsNoRoomIsForTheNextPass(t *testing.T) {
 		run.Spec.Steps = append(run.Spec.Steps, s)
 		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: name, Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin})
 	}
-	jobs := New(store, &oneDesk{}, nil).Jobs(run, nil)
+	jobs := New(store, &aDesk{}, nil).Jobs(run, nil)
 	for _, name := range []string{"w", "x", "y"} {
 		if _, err := jobs.Input(t.Context(), attempt(name, "-")); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -247,7 +312,7 @@ func TestJobs_WhatFindsNoRoomIsForTheNextPass(t *testing.T) {
 	if _, err := jobs.Input(t.Context(), attempt("v", "-")); err != nil {
 		t.Errorf("v, whose output is in memory: %v", err)
 	}
-	if _, err := New(store, &oneDesk{}, nil).Jobs(run, nil).Input(t.Context(), attempt("z", "-")); err != nil {
+	if _, err := New(store, &aDesk{}, nil).Jobs(run, nil).Input(t.Context(), attempt("z", "-")); err != nil {
 		t.Errorf("z in the next pass: %v", err)
 	}
 }
@@ -255,7 +320,7 @@ func TestJobs_WhatFindsNoRoomIsForTheNextPass(t *testing.T) {
 // mutation: read without resting.
 func TestToCheckALargeOutputRests(t *testing.T) {
 	data := []byte("[" + strings.Repeat("1,", 1<<20) + "1]")
-	ref, desk := protocol.NewOutputRef(attempt("a", "-"), data), &oneDesk{}
+	ref, desk := protocol.NewOutputRef(attempt("a", "-"), data), &aDesk{}
 	s := New(storeOf{ref.Name: data}, desk, nil)
 	if err := s.Supply(t.Context(), lifecycle.Needs{Check: []protocol.OutputRef{ref}}); err != nil || desk.rests == 0 {
 		t.Errorf("%d rests, %v", desk.rests, err)
@@ -271,7 +336,7 @@ func TestToCheckALargeOutputRests(t *testing.T) {
 // pass that forgets it, or keep that does.
 func TestOfWhatAPassStoresItKeepsSoMuch(t *testing.T) {
 	store, data := storeOf{}, []byte(`"`+strings.Repeat("x", 1<<20)+`"`)
-	s := New(store, &oneDesk{}, nil)
+	s := New(store, &aDesk{}, nil)
 	var n, checks lifecycle.Needs
 	for i := range 12 {
 		one := lifecycle.StoredOutput{Ref: protocol.NewOutputRef(attempt(fmt.Sprint("s", i), "-"), data), Data: data}
@@ -295,7 +360,7 @@ func TestOfWhatAPassStoresItKeepsSoMuch(t *testing.T) {
 	if err := s.Supply(t.Context(), checks); err != nil {
 		t.Fatal(err)
 	}
-	next := New(store, &oneDesk{}, s.Facts())
+	next := New(store, &aDesk{}, s.Facts())
 	if err := next.Supply(t.Context(), checks); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +384,7 @@ func TestWhatFindsNoRoomEndsThePass(t *testing.T) {
 		return ref
 	}
 	large, other, third := put("a", 8<<20), put("b", 8<<20), put("c", 8<<20)
-	s := New(store, &oneDesk{}, nil)
+	s := New(store, &aDesk{}, nil)
 	supply := func(n lifecycle.Needs) {
 		t.Helper()
 		if err := s.Supply(t.Context(), n); err != nil {

@@ -137,11 +137,11 @@ func (x *Index) TakeDeleted(key types.NamespacedName) []Tombstone {
 	return gone
 }
 
-// PutBack returns tombstones whose clean-up has to be tried again.
-func (x *Index) PutBack(key types.NamespacedName, gone []Tombstone) {
+// PutBack returns a tombstone whose clean-up has to be tried again.
+func (x *Index) PutBack(key types.NamespacedName, gone Tombstone) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.deleted[key] = append(x.deleted[key], gone...)
+	x.deleted[key] = append(x.deleted[key], gone)
 }
 
 // NotEnded are the runs that have not ended. The cache may lag, so one that it calls new may have

@@ -133,9 +133,9 @@ func TestIndex(t *testing.T) {
 	if len(d.TakeDeleted(key)) != 0 {
 		t.Error("tombstones are handed out twice")
 	}
-	d.PutBack(key, gone)
+	d.PutBack(key, gone[0])
 	if len(d.TakeDeleted(key)) != 1 {
-		t.Error("tombstones put back are lost")
+		t.Error("a tombstone that was put back is lost")
 	}
 }
 

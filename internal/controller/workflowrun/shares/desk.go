@@ -111,7 +111,7 @@ func (d *Desks) yields(tenant string) time.Duration {
 // ctx ended.
 func (d *Desks) Work(ctx context.Context, tenant string) (rest func() bool, leave func(), err error) {
 	desk := d.For(tenant)
-	if err := desk.need(ctx); err != nil {
+	if err := desk.Need(ctx); err != nil {
 		return nil, nil, err
 	}
 	return func() bool { return desk.Yield(ctx) }, desk.StandUp, nil
@@ -287,21 +287,26 @@ func (d *Desk) ForObject(ctx context.Context, bytes int) error {
 	if bytes <= largeObject {
 		return nil
 	}
-	return d.need(ctx)
+	return d.Need(ctx)
 }
 
 // Large says whether outputs of so many bytes need a desk.
 func Large(bytes int64) bool { return bytes > smallOutputs }
 
-// ForOutputs makes sure that outputs of so many bytes may be in memory, or be read.
+// May says whether outputs of so many bytes may be in memory, or be read, as things are.
+func (d *Desk) May(bytes int64) bool { return d.Has() || !Large(bytes) }
+
+// ForOutputs makes sure that they may.
 func (d *Desk) ForOutputs(ctx context.Context, bytes int64) error {
-	if !Large(bytes) {
+	if d.May(bytes) {
 		return nil
 	}
-	return d.need(ctx)
+	return d.Need(ctx)
 }
 
-func (d *Desk) need(ctx context.Context) error {
+// Need gives a desk to a pass that cannot do without one. It waits for it as SitDown does. Its
+// error is ErrInLine, or says why the context ended.
+func (d *Desk) Need(ctx context.Context) error {
 	bounded, cancel := d.bounded(ctx)
 	defer cancel()
 	switch {

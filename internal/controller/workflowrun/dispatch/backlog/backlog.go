@@ -52,8 +52,8 @@ type Stream struct{ Holds, Limit int64 }
 type Room struct {
 	stream  func() Stream
 	part    func() (driven, of int)
-	refused prometheus.Counter
-	fences  *Room // that of the reserve; nil: it is that
+	refused prometheus.Counter // nil: that of fences, which are no jobs
+	fences  *Room              // that of the reserve; nil: it is that
 
 	mu   sync.Mutex
 	pace *share.Pace
@@ -81,13 +81,13 @@ func New(stream func() Stream, part func() (driven, of int)) *Room {
 		Name: "syncopate_job_share_refusals_total",
 		Help: "How often a job was kept back because its run or its namespace has used up its share of the stream of jobs. NATS was not asked.",
 	})
-	made := func(fences *Room) *Room {
+	made := func(refused prometheus.Counter, fences *Room) *Room {
 		return &Room{
 			stream: stream, part: part, refused: refused, fences: fences,
 			pace: share.NewPace(longestWait), room: share.NewRoom(0), runs: map[string]*run{},
 		}
 	}
-	return made(made(nil))
+	return made(refused, made(nil, nil))
 }
 
 // Fences is the room of the fence messages of attempts.
@@ -129,7 +129,9 @@ func (r *Room) Take(tenant string, id protocol.JobID, bytes int64) bool {
 	}
 	r.room.SetLimit(limit)
 	if !r.room.Take(tenant, id.RunUID, bytes) {
-		r.refused.Inc()
+		if r.refused != nil {
+			r.refused.Inc()
+		}
 		return false
 	}
 	r.room.Free(tenant, id.RunUID, bytes) // add counts it

@@ -9,6 +9,7 @@ package console_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -89,8 +90,8 @@ func console(t *testing.T, letters server.Letters) string {
 }
 
 // served is a console, and what begins its first list, as kubectl syncopate console does before it
-// starts the browser.
-func served(t *testing.T, letters server.Letters) (url string, warm func()) {
+// starts the browser. Requests pass those that are before it, the last first.
+func served(t *testing.T, letters server.Letters, before ...func(http.Handler) http.Handler) (url string, warm func()) {
 	t.Helper()
 	view, err := cluster.NewView(config, nil, "")
 	must(t, err)
@@ -102,6 +103,9 @@ func served(t *testing.T, letters server.Letters) (url string, warm func()) {
 	})
 	must(t, err)
 	h.Config.Handler = s.Handler()
+	for _, f := range before {
+		h.Config.Handler = f(h.Config.Handler)
+	}
 	h.Start()
 	var warming sync.WaitGroup
 	t.Cleanup(func() { cancel(); h.CloseClientConnections(); h.Close(); s.Close(); warming.Wait() })

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +173,31 @@ func TestAPageChangesAsTheRunDoes(t *testing.T) {
 	must(t, admin.Get(t.Context(), client.ObjectKeyFromObject(run), run))
 	if run.Spec.Shutdown != v1alpha1.ShutdownCancel {
 		t.Errorf("shutdown is %q", run.Spec.Shutdown)
+	}
+}
+
+// A proxy refuses streams while the console behind it is rolled out.
+//
+// mutation: a live.js that leaves it to the browser to connect again makes this fail.
+func TestAPageComesBackAfterARefusal(t *testing.T) {
+	namespace(t, "team-back")
+	must(t, admin.Create(t.Context(), bare("team-back", "kept")))
+	var refused atomic.Int64
+	url, _ := served(t, nil, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/live/") && refused.Add(1) == 1 {
+				http.Error(w, "no console is there", http.StatusServiceUnavailable)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	p := open(t)
+	p.do(chromedp.Navigate(url+"/runs?namespace=team-back"), chromedp.WaitReady("main"))
+	p.until(`document.getElementById("live").textContent == "not connected"`)
+	p.until(`document.getElementById("live").textContent == "live"`)
+	if refused.Load() < 2 {
+		t.Error("it did not ask again")
 	}
 }
 

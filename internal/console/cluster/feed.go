@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 )
 
 const (
 	maxRows     = 20_000
-	retryFirst  = time.Second
-	retryMost   = 30 * time.Second
 	idleAfter   = time.Minute
 	changesRoom = 1 // a subscriber is told that something changed, not what
 )
@@ -34,7 +34,9 @@ type feed struct {
 	from      source
 	namespace string
 	limit     int
-	room      *room // for rows of all feeds
+	clock     clock.WithTicker
+	room      *room         // for rows of all feeds
+	turns     chan struct{} // of all feeds, to list again
 	stop      context.CancelFunc
 	done      chan struct{}
 	first     chan struct{} // closed when the first list is there, or has failed
@@ -50,42 +52,60 @@ type feed struct {
 	subscribers map[chan struct{}]bool
 }
 
-// run lists and watches until ctx ends. wait pauses after a failure.
-func (f *feed) run(ctx context.Context, wait func(context.Context, time.Duration) error) {
+// run lists and watches until ctx ends.
+func (f *feed) run(ctx context.Context) {
 	defer close(f.done)
-	pause := retryFirst
+	var p pace
 	listed := sync.OnceFunc(func() { close(f.first) })
 	defer func() {
 		f.end()
 		listed()
 	}()
-	for ctx.Err() == nil {
-		err := f.round(ctx, listed)
-		switch {
-		case err == nil || errors.Is(err, ErrStale): // the watch was over: begin anew
-			pause = retryFirst
-			continue
-		case ctx.Err() != nil:
+	for again := false; ctx.Err() == nil; again = true {
+		watched, err := f.round(ctx, again, listed)
+		if ctx.Err() != nil {
 			return
 		}
-		f.fail(err)
-		listed()
-		if wait(ctx, pause) != nil {
+		if err != nil && !errors.Is(err, ErrStale) {
+			f.fail(err)
+			listed()
+		}
+		if p.wait(ctx, f.clock, watched) != nil {
 			return
 		}
-		pause = min(2*pause, retryMost)
 	}
 }
 
-// round is one list and the watch after it.
-func (f *feed) round(ctx context.Context, listed func()) error {
+// round is one list and the watch after it; again: not the first list. It says for how long the
+// watch lasted.
+func (f *feed) round(ctx context.Context, again bool, listed func()) (watched time.Duration, err error) {
+	version, err := f.load(ctx, again)
+	if err != nil {
+		return 0, err
+	}
+	listed()
+	began := f.clock.Now()
+	err = f.from.watch(ctx, f.namespace, "", version, f.apply)
+	return f.clock.Since(began), err
+}
+
+// load reads the rows. Until they are all there, nothing but maxRows bounds them: room is kept for
+// those of a first list, and of other lists few are read at a time.
+func (f *feed) load(ctx context.Context, again bool) (version string, err error) {
+	if again {
+		select {
+		case f.turns <- struct{}{}:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+		defer func() { <-f.turns }()
+	}
 	rows, version, more, err := f.from.list(ctx, f.namespace, f.limit)
 	if err != nil {
-		return err
+		return "", err
 	}
 	f.replace(rows, more)
-	listed()
-	return f.from.watch(ctx, f.namespace, "", version, f.apply)
+	return version, nil
 }
 
 // end gives the room back. Who still waits for the first list is told that there is none, not that
@@ -187,10 +207,12 @@ func (f *feed) snapshot(now time.Time) (facts.Rows, error) {
 	return facts.Rows{All: f.sorted, More: f.more, Stale: f.err}, nil
 }
 
+// subscribe begins with a word: what has changed since the page was read was told to nobody.
 func (f *feed) subscribe(now time.Time) chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := make(chan struct{}, changesRoom)
+	s <- struct{}{}
 	f.subscribers[s], f.used = true, now
 	return s
 }

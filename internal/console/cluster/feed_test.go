@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -389,5 +391,170 @@ func TestTheMemoryOfAFeedStaysAsItIs(t *testing.T) {
 	after := changeAll(180_000)
 	if after > before+before/10+1<<20 {
 		t.Errorf("%d bytes after 20,000 changes, %d after 200,000", before, after)
+	}
+}
+
+// brief is an API server whose watches end as soon as they begin.
+type brief struct {
+	script
+	ends  error         // what a watch ends with
+	lasts time.Duration // of a watch, by the clock
+
+	mu sync.Mutex
+	at []time.Time // of each list
+}
+
+// note notes a list, and says whether there are very many: nothing else stops who asks
+// without a pause.
+func (b *brief) note() (many bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = append(b.at, time.Now())
+	return len(b.at) > 100
+}
+
+func (b *brief) list(ctx context.Context, namespace string, limit int) ([]facts.Row, string, bool, error) {
+	if b.note() {
+		<-ctx.Done()
+		return nil, "", false, ctx.Err()
+	}
+	return b.script.list(ctx, namespace, limit)
+}
+
+func (b *brief) watch(ctx context.Context, _, _, _ string, _ func(change)) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(b.lasts):
+		return b.ends
+	}
+}
+
+// gaps are the seconds between moments, without those that a watch lasted.
+func gaps(at []time.Time, lasts time.Duration) (all []float64) {
+	for i := 1; i < len(at); i++ {
+		all = append(all, (at[i].Sub(at[i-1]) - lasts).Seconds())
+	}
+	return all
+}
+
+// mutations: run that lists at once where a watch was over, or was too old, whatever it lasted, and
+// one that takes a watch that lasted for one that ended at once, make this fail.
+func TestAListIsReadAgainAtAPace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		api  *brief
+		want []float64
+	}{
+		"a watch that ends at once":   {&brief{}, []float64{1, 2, 4, 8, 16, 30, 30}},
+		"a watch that is too old":     {&brief{ends: fmt.Errorf("%w: expired", ErrStale)}, []float64{1, 2, 4, 8, 16, 30, 30}},
+		"a watch that is refused":     {&brief{ends: errors.New("refused")}, []float64{1, 2, 4, 8, 16, 30, 30}},
+		"a watch that ends in time":   {&brief{lasts: watchPeriod}, []float64{1, 1, 1, 1, 1, 1, 1}},
+		"one that is cut off by then": {&brief{lasts: watchPeriod, ends: errors.New("cut off")}, []float64{1, 1, 1, 1, 1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				feeds := NewFeeds(t.Context(), clock.RealClock{})
+				defer feeds.Close()
+				if _, err := feeds.rows(t.Context(), c.api, key{}); err != nil && c.api.ends == nil {
+					t.Fatal(err)
+				}
+				feeds.feeds[key{}].subscribe(time.Now()) // so that it stays
+				time.Sleep(time.Duration(len(c.want)+1) * (c.api.lasts + retryMost))
+				c.api.mu.Lock()
+				defer c.api.mu.Unlock()
+				if got := gaps(c.api.at, c.api.lasts)[:len(c.want)]; !slices.Equal(got, c.want) {
+					t.Errorf("lists are %v s apart, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A page is there before its stream: what changes in between, or while a stream begins anew, is
+// read because the stream begins with a word.
+//
+// mutation: subscribe without one makes this fail.
+func TestAStreamBeginsWithAWord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feeds := NewFeeds(t.Context(), clock.RealClock{})
+		defer feeds.Close()
+		at, changed := key{user: "jane"}, make(chan change)
+		s := &script{rows: rowsOf(1), play: func(each func(change)) { each(<-changed) }}
+		if _, err := feeds.rows(t.Context(), s, at); err != nil {
+			t.Fatal(err)
+		}
+		changed <- change{Row: facts.Row{UID: "0", Phase: "Succeeded"}}
+		synctest.Wait()
+		select {
+		case <-feeds.feeds[at].subscribe(time.Now()):
+		default:
+			t.Error("it was told of nothing, and shows the run as it was")
+		}
+	})
+}
+
+// crowded is an API server that counts the lists that are read at the same time.
+type crowded struct {
+	script
+	over       chan struct{} // closed: watches end, and lists take a second
+	have, most atomic.Int64
+	begun      atomic.Int64
+}
+
+func (c *crowded) list(ctx context.Context, namespace string, limit int) ([]facts.Row, string, bool, error) {
+	c.begun.Add(1)
+	if n := c.have.Add(1); n > c.most.Load() {
+		c.most.Store(n)
+	}
+	select {
+	case <-c.over:
+		time.Sleep(time.Second) // of the bubble
+	default:
+	}
+	c.have.Add(-1)
+	return c.script.list(ctx, namespace, limit)
+}
+
+func (c *crowded) watch(ctx context.Context, _, _, _ string, _ func(change)) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.over:
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// An API server restarts, so that all watches end at once; or it was away when the
+// lists were begun.
+//
+// mutations: round without a turn, and one that takes a turn only where a list has succeeded, make
+// this fail.
+func TestFewListsAreReadAgainAtATime(t *testing.T) {
+	t.Parallel()
+	for name, down := range map[string]error{"lists that were there": nil, "lists that failed": errors.New("down")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				feeds := NewFeeds(t.Context(), clock.RealClock{})
+				defer feeds.Close()
+				c := &crowded{over: make(chan struct{})}
+				c.script.err = down
+				for i := range maxFeeds {
+					at := key{user: fmt.Sprint("user-", i)}
+					if _, err := feeds.rows(t.Context(), c, at); !errors.Is(err, down) {
+						t.Fatal(err)
+					}
+					feeds.feeds[at].subscribe(time.Now())
+				}
+				c.most.Store(0)
+				c.begun.Store(0)
+				close(c.over)
+				time.Sleep(10 * time.Minute)
+				if most, begun := c.most.Load(), c.begun.Load(); most > maxAllRows/maxRows || begun < maxFeeds {
+					t.Errorf("%d lists were read at a time, %d in all", most, begun)
+				}
+			})
+		})
 	}
 }

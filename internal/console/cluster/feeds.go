@@ -17,6 +17,7 @@ import (
 const (
 	maxFeeds    = 32
 	maxAllRows  = 100_000
+	maxAgain    = maxAllRows / maxRows // lists that are read again at a time
 	sweepPeriod = 15 * time.Second
 )
 
@@ -28,7 +29,8 @@ var ErrFull = errors.New("too many lists of runs are open")
 type Feeds struct {
 	clock clock.WithTicker
 
-	room *room // for rows of all feeds
+	room  *room         // for rows of all feeds
+	turns chan struct{} // to list again
 
 	mu     sync.Mutex
 	feeds  map[key]*feed
@@ -43,7 +45,7 @@ type key struct{ user, identity, namespace string }
 
 // NewFeeds makes feeds that live until Close, or until ctx ends.
 func NewFeeds(ctx context.Context, c clock.WithTicker) *Feeds {
-	f := &Feeds{clock: c, feeds: map[key]*feed{}, room: newRoom(maxAllRows)}
+	f := &Feeds{clock: c, feeds: map[key]*feed{}, room: newRoom(maxAllRows), turns: make(chan struct{}, maxAgain)}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	f.wg.Go(f.sweep)
 	return f
@@ -120,11 +122,11 @@ func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 	}
 	ctx, stop := context.WithCancel(f.ctx)
 	one = &feed{
-		from: from, namespace: at.namespace, limit: maxRows, room: f.room, stop: stop, done: make(chan struct{}), first: make(chan struct{}),
-		rows: map[string]facts.Row{}, used: f.clock.Now(), subscribers: map[chan struct{}]bool{},
+		from: from, namespace: at.namespace, limit: maxRows, clock: f.clock, room: f.room, turns: f.turns, stop: stop,
+		done: make(chan struct{}), first: make(chan struct{}), rows: map[string]facts.Row{}, used: f.clock.Now(), subscribers: map[chan struct{}]bool{},
 	}
 	f.feeds[at] = one
-	f.wg.Go(func() { one.run(ctx, f.wait) })
+	f.wg.Go(func() { one.run(ctx) })
 	return one, nil, nil
 }
 
@@ -211,16 +213,5 @@ func (f *Feeds) sweep() {
 			}
 		}
 		f.mu.Unlock()
-	}
-}
-
-func (f *Feeds) wait(ctx context.Context, d time.Duration) error {
-	timer := f.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-		return nil
 	}
 }

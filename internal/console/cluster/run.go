@@ -75,7 +75,13 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 	}
 	if waits(stored) {
 		group.Go(func() (err error) { r.Others, r.All, err = v.others(ctx, stored.Namespace); return err })
-		group.Go(func() (err error) { r.Semaphores, err = v.Semaphores(ctx); return err })
+		group.Go(func() error {
+			all, more, err := v.semaphores(ctx, semaphorePages)
+			if !more {
+				r.Semaphores = all
+			}
+			return err
+		})
 	}
 	group.Go(func() error {
 		if claims, err := reads.Claims(ctx, v.Client, operator); err == nil { // most users may not see them

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 )
@@ -197,8 +198,24 @@ func failure(raw []byte) error {
 	return fmt.Errorf("watch runs: %w", err)
 }
 
-// Follow calls changed for each change of one run, until ctx ends or the watch does. It begins with
-// the run as it is.
-func (v *View) Follow(ctx context.Context, namespace, name string, changed func()) error {
-	return v.watch(ctx, namespace, "metadata.name="+name, "", func(change) { changed() })
+// Follow calls changed for each change of one run, and when it cannot be watched, until ctx ends.
+// It begins with the run as it is, and so does each watch after one that was over or has failed:
+// what was missed is made up for. It returns early only with an error that says that there is
+// nothing more to see: the user has no right any more, or is not known.
+func (v *View) Follow(ctx context.Context, c clock.WithTicker, namespace, name string, changed func()) error {
+	for p := (pace{}); ; {
+		began := c.Now()
+		err := v.watch(ctx, namespace, "metadata.name="+name, "", func(change) { changed() })
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+			return err
+		case err != nil:
+			changed() // the page says so, if it cannot be read either
+		}
+		if err := p.wait(ctx, c, c.Since(began)); err != nil {
+			return err
+		}
+	}
 }

@@ -25,6 +25,9 @@ const (
 	underWayPages = 100
 	maxWeight     = 64 << 20 // of what is kept of them
 	maxObjects    = 500
+	// semaphorePages are read for a run that waits: it may wait for any, and one that is not read
+	// is not one that is not there.
+	semaphorePages = 10
 	// notEnded selects the runs that have not ended, where the API server keeps them.
 	notEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
 )
@@ -133,25 +136,38 @@ func (v *View) Policies(ctx context.Context) ([]v1alpha1.LockPolicy, error) {
 	return reads.Policies(ctx, v.Client)
 }
 
-// Semaphores are those that there are, 500 at most; nil if they may not be seen.
-func (v *View) Semaphores(ctx context.Context) ([]v1alpha1.Semaphore, error) {
-	list := &v1alpha1.SemaphoreList{}
-	switch err := v.Client.List(ctx, list, client.Limit(maxObjects)); {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("list semaphores: %w", err)
-	}
-	return append([]v1alpha1.Semaphore{}, list.Items...), nil
+// Semaphores are those that there are, 500 at most; nil if they may not be seen. more says whether
+// there are others.
+func (v *View) Semaphores(ctx context.Context) (list []v1alpha1.Semaphore, more bool, err error) {
+	return v.semaphores(ctx, 1)
 }
 
-// Schedules are those of a namespace, or of all, 500 at most.
-func (v *View) Schedules(ctx context.Context, namespace string) ([]v1alpha1.Schedule, error) {
+// semaphores reads so many pages of them.
+func (v *View) semaphores(ctx context.Context, pages int) (all []v1alpha1.Semaphore, more bool, err error) {
+	all, next := []v1alpha1.Semaphore{}, ""
+	for range pages {
+		list := &v1alpha1.SemaphoreList{}
+		switch err := v.Client.List(ctx, list, client.Limit(maxObjects), client.Continue(next)); {
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			return nil, false, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("list semaphores: %w", err)
+		}
+		all = append(all, list.Items...)
+		if next = list.Continue; next == "" {
+			return all, false, nil
+		}
+	}
+	return all, true, nil
+}
+
+// Schedules are those of a namespace, or of all, 500 at most. more says whether there are others.
+func (v *View) Schedules(ctx context.Context, namespace string) (all []v1alpha1.Schedule, more bool, err error) {
 	list := &v1alpha1.ScheduleList{}
 	if err := v.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(maxObjects)); err != nil {
-		return nil, fmt.Errorf("list schedules: %w", err)
+		return nil, false, fmt.Errorf("list schedules: %w", err)
 	}
-	return list.Items, nil
+	return list.Items, list.Continue != "", nil
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.

@@ -121,6 +121,60 @@ func TestInAClusterEachUserHasTheirOwnRights(t *testing.T) {
 	}
 }
 
+// Who has rights in one namespace sees what is in it, on each page that has something of
+// namespaces, and is told nothing that is untrue of the others.
+//
+// mutations: pages that read no namespace from their address, and policies that takes a refusal for
+// no runs, make this fail.
+func TestInAClusterOneNamespaceIsEnough(t *testing.T) {
+	t.Parallel()
+	mine, theirs := namespace(t), namespace(t)
+	under := func(r *v1alpha1.WorkflowRun) {
+		in(v1alpha1.RunRunning, "")(r)
+		r.Status.Lock = &v1alpha1.RunLockStatus{Holder: "replica-of-" + r.Namespace, LeaseID: "lease"}
+		r.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: new(metav1.Now())}
+	}
+	newRun(t, mine, "my-run", under)
+	newRun(t, theirs, "their-run", under)
+	for _, ns := range []string{mine, theirs} {
+		must(t, admin.Create(t.Context(), schedule(ns, "of-"+ns)))
+	}
+	who := "system:serviceaccount:" + mine + ":jane"
+	jane := inCluster(t, access.Options{}).as(account(t, mine, "jane"))
+	allow(t, who, mine, sees(), rule("syncopate.dev", "schedules", "list"))
+	allow(t, who, "syncopate-system", rule("", "configmaps", "get", "list"), rule("coordination.k8s.io", "leases", "list"))
+	for path, parts := range map[string][]string{
+		"/schedules": {"of-" + mine}, "/tenants": {"acme", "Only runs of " + mine + " are counted"}, "/policies": {"my-run", "replica-of-" + mine},
+	} {
+		text := jane.get(path + "?namespace=" + mine)
+		wants(t, text, append(parts, `name="namespace" value="`+mine+`"`)...)
+		lacks(t, text, "their-run", "of-"+theirs, "is forbidden")
+		for _, all := range []string{path, path + "?namespace=" + theirs} {
+			text := jane.get(all)
+			wants(t, text, "is forbidden", "Choose a namespace", `name="namespace"`)
+			lacks(t, text, "No run is under way", "There are none", "their-run", "of-"+theirs)
+		}
+	}
+	if text := jane.get("/replicas?namespace=" + mine); !strings.Contains(text, "There are no partitions in namespace") {
+		wants(t, text, "Only runs of "+mine+" are counted") // another test has left some
+		wants(t, jane.get("/replicas"), "is forbidden", "Choose a namespace")
+	}
+	for _, path := range []string{"/live/runs", "/live/runs?namespace=" + theirs} {
+		if status, text, _ := jane.do(http.MethodGet, path, ""); status != http.StatusForbidden {
+			t.Errorf("%s: %d\n%s", path, status, text)
+		}
+	}
+	lacks(t, jane.get("/runs?namespace="+theirs), "data-live=") // it would be refused again and again
+}
+
+// schedule is one that the operator has not looked at.
+func schedule(ns, name string) *v1alpha1.Schedule {
+	s := &v1alpha1.Schedule{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	s.Spec.Cron = []string{"0 3 * * *"}
+	s.Spec.RunTemplate.Spec.Raw = []byte(`{"steps":[{"name":"work","job":{"topic":"demo.echo"}}]}`)
+	return s
+}
+
 // mutation: named that believes headers beside any token, takes no notice of them, or lets a proxy
 // name whom it likes makes this fail.
 func TestForgedHeadersAreRefused(t *testing.T) {

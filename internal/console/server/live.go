@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -126,8 +125,7 @@ func (s *Server) followRuns(ctx context.Context, v visit) (<-chan struct{}, erro
 	return changes, nil
 }
 
-// followRun follows one run. What is missed while a watch begins anew is made up for by its first
-// event, which is the run as it is.
+// followRun follows one run.
 func (s *Server) followRun(ctx context.Context, v visit) (<-chan struct{}, error) {
 	namespace, name := v.PathValue("namespace"), v.PathValue("name")
 	changes := make(chan struct{}, 1)
@@ -138,11 +136,9 @@ func (s *Server) followRun(ctx context.Context, v visit) (<-chan struct{}, error
 		}
 	}
 	go func() {
-		defer close(changes)
-		for ctx.Err() == nil {
-			if err := v.view.Follow(ctx, namespace, name, changed); err != nil && !errors.Is(err, cluster.ErrStale) {
-				return
-			}
+		_ = v.view.Follow(ctx, s.Clock, namespace, name, changed) // the page says why, once it is read again
+		if ctx.Err() == nil {
+			close(changes)
 		}
 	}()
 	return changes, nil

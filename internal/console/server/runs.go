@@ -52,7 +52,7 @@ func (s *Server) runs(ctx context.Context, v visit) (answer, error) {
 	page := views.Page{Title: "Runs", Active: "runs", Live: "live/runs?" + q.Encode()}
 	rows, namespace, only, err := s.rows(ctx, v.view, q.Namespace)
 	if apierrors.IsForbidden(err) {
-		page.Body = views.Runs{Query: q, Refused: err.Error()}
+		page.Live, page.Body = "", views.Runs{Query: q, Refused: err.Error()}
 		return answer{name: pages.Runs, page: page}, nil
 	}
 	if err != nil {

@@ -75,6 +75,8 @@ func TestAPageIsToldOfChanges(t *testing.T) {
 		if !lines.Scan() || lines.Text() != ": hello" {
 			t.Fatalf("%s begins with %q", path, lines.Text())
 		}
+		for lines.Scan() && lines.Text() != "event: changed" { // it begins with one
+		}
 		next := run.DeepCopy()
 		next.Labels = map[string]string{"changed": "for-" + strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path), "-")[:9]}
 		must(t, admin.Patch(t.Context(), next, client.MergeFrom(run)))

@@ -25,57 +25,77 @@ func (s *Server) policies(ctx context.Context, v visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	rows, _, _, err := s.rows(ctx, v.view, "")
-	if err != nil && !apierrors.IsForbidden(err) {
+	scope := views.ScopeOf(v.URL.Query())
+	rows, namespace, only, err := s.rows(ctx, v.view, scope.Namespace)
+	if err = settle(&scope, namespace, only, err); err != nil {
 		return answer{}, err
 	}
 	page := views.Page{Title: "Locks and policies", Active: "policies", Live: ticks}
-	page.Body = views.PoliciesOf(list, s.waves.Look(list, v.now), rows, v.now)
+	body := views.PoliciesOf(list, s.waves.Look(list, v.now), rows, v.now)
+	body.Scope = scope
+	page.Body = body
 	return answer{name: pages.Policies, page: page}, nil
+}
+
+// settle notes in a scope which namespace a page is of, and a refusal. Other errors stay.
+func settle(scope *views.Scope, namespace string, only bool, err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		scope.Refused = err.Error()
+		return nil
+	case only:
+		scope.OnlyOne = namespace
+	}
+	return err
+}
+
+// underWay shows the runs under way of the namespace that the address asks for, or of the user's
+// own, as listable says. show is not called where the user may not list them.
+func (s *Server) underWay(ctx context.Context, v visit, show func(runs []v1alpha1.WorkflowRun, more bool)) (views.Scope, error) {
+	scope := views.ScopeOf(v.URL.Query())
+	namespace, only, err := s.listable(ctx, v, scope.Namespace)
+	if err == nil {
+		err = v.view.UnderWay(ctx, namespace, show)
+	}
+	err = settle(&scope, namespace, only, err)
+	return scope, err
 }
 
 // tenants is the page of tenants and semaphores.
 func (s *Server) tenants(ctx context.Context, v visit) (answer, error) {
-	namespace, only, err := s.listable(ctx, v, "")
-	if err != nil {
-		return answer{}, err
-	}
 	list, err := v.view.Policies(ctx)
 	if err != nil {
 		return answer{}, err
 	}
-	semaphores, err := v.view.Semaphores(ctx)
+	semaphores, others, err := v.view.Semaphores(ctx)
 	if err != nil {
 		return answer{}, err
 	}
-	var body views.Tenants
-	err = v.view.UnderWay(ctx, namespace, func(runs []v1alpha1.WorkflowRun, more bool) {
+	body := views.TenantsOf(nil, nil, semaphores, v.now)
+	scope, err := s.underWay(ctx, v, func(runs []v1alpha1.WorkflowRun, more bool) {
 		body = views.TenantsOf(runs, list, semaphores, v.now)
 		body.More = more
 	})
 	if err != nil {
 		return answer{}, err
 	}
-	if only {
-		body.OnlyOne = namespace
-	}
+	body.Scope, body.MoreOfThem = scope, others
 	return answer{name: pages.Tenants, page: views.Page{Title: "Tenants", Active: "tenants", Live: ticks, Body: body}}, nil
 }
 
 // schedules is the page of schedules.
 func (s *Server) schedules(ctx context.Context, v visit) (answer, error) {
-	list, err := v.view.Schedules(ctx, "")
-	only := apierrors.IsForbidden(err) && s.Namespace != ""
+	scope := views.ScopeOf(v.URL.Query())
+	list, more, err := v.view.Schedules(ctx, scope.Namespace)
+	only := scope.Namespace == "" && apierrors.IsForbidden(err) && s.Namespace != ""
 	if only {
-		list, err = v.view.Schedules(ctx, s.Namespace)
+		list, more, err = v.view.Schedules(ctx, s.Namespace)
 	}
-	if err != nil {
+	if err = settle(&scope, s.Namespace, only, err); err != nil {
 		return answer{}, err
 	}
 	body := views.SchedulesOf(list, v.now)
-	if only {
-		body.OnlyOne = s.Namespace
-	}
+	body.Scope, body.More = scope, more
 	return answer{name: pages.Schedules, page: views.Page{Title: "Schedules", Active: "schedules", Live: ticks, Body: body}}, nil
 }
 
@@ -90,18 +110,12 @@ func (s *Server) replicas(ctx context.Context, v visit) (answer, error) {
 	case err != nil:
 		return answer{}, err
 	}
-	namespace, only, err := s.listable(ctx, v, "")
-	if err != nil {
-		return answer{}, err
-	}
 	var body views.Replicas
-	err = v.view.UnderWay(ctx, namespace, func(runs []v1alpha1.WorkflowRun, _ bool) { body = views.ReplicasOf(owners, runs, v.now) })
+	scope, err := s.underWay(ctx, v, func(runs []v1alpha1.WorkflowRun, _ bool) { body = views.ReplicasOf(owners, runs, v.now) })
 	if err != nil {
 		return answer{}, err
 	}
-	if only {
-		body.OnlyOne = namespace
-	}
+	body.Scope = scope
 	page.Body = body
 	return answer{name: pages.Replicas, page: page}, nil
 }

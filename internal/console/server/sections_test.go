@@ -5,13 +5,17 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"path"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/access"
@@ -128,4 +132,51 @@ func TestWhyARunWaitsForLocksIsNotGuessed(t *testing.T) {
 	wants(t, text, "no room: 2 of 4 free", " of 4 for it", "held by "+ns+"/holder")
 	wants(t, c.get("/runs/"+ns+"/stepper"), "no room: 2 of 4 free", "held by "+ns+"/holder")
 	wants(t, c.get("/runs/"+ns+"/named"), "lock "+sem.Name+"/eu", "needs 5 permits, and there are 4")
+}
+
+// pages has the API server give so many schedules or semaphores at a time, where 500 are asked for.
+type pages struct {
+	http.RoundTripper
+	size int
+}
+
+func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
+	q := r.URL.Query()
+	if last := path.Base(r.URL.Path); (last == "schedules" || last == "semaphores") && q.Get("limit") == "500" {
+		r = r.Clone(r.Context())
+		q.Set("limit", strconv.Itoa(p.size))
+		r.URL.RawQuery = q.Encode()
+	}
+	return p.RoundTripper.RoundTrip(r)
+}
+
+// mutations: Schedules and Semaphores that do not say that there are more, and Run that takes the
+// first page of semaphores for all, or as many pages as it reads, make this fail.
+func TestWhatIsLeftOutIsTold(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	for i := range 12 {
+		must(t, admin.Create(t.Context(), schedule(ns, fmt.Sprint("s-", i))))
+		sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("zz-%s-%02d", ns, i)}, Spec: v1alpha1.SemaphoreSpec{Permits: 4}}
+		must(t, admin.Create(t.Context(), sem))
+		t.Cleanup(func() { must(t, admin.Delete(context.WithoutCancel(t.Context()), sem)) })
+	}
+	last := "zz-" + ns + "-11"
+	newRun(t, ns, "holder", lockRun(last, 3, 3))
+	newRun(t, ns, "waiter", lockRun(last, 2, 0))
+	of := func(size int) *console {
+		config := rest.CopyConfig(apiServer.Config)
+		config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return pages{rt, size} })
+		return local(t, config, ns)
+	}
+	few := of(1)
+	wants(t, few.get("/schedules?namespace="+ns), "There are more schedules than the console reads")
+	wants(t, few.get("/tenants"), "There are more Semaphores than are shown here")
+	text := few.get("/runs/" + ns + "/waiter")
+	wants(t, text, "it is not known how many permits there are")
+	lacks(t, text, "there is no such Semaphore")
+	wants(t, of(8).get("/runs/"+ns+"/waiter"), "no room: 1 of 4 free")
+	all := of(500)
+	lacks(t, all.get("/schedules?namespace="+ns), "There are more schedules")
+	lacks(t, all.get("/tenants"), "There are more Semaphores")
 }

@@ -3,6 +3,7 @@
 package views
 
 import (
+	"net/url"
 	"strings"
 	"time"
 
@@ -65,6 +66,16 @@ type Failure struct {
 	Advice string
 	Back   string // an address to go on with; "": none
 }
+
+// Scope is whose objects a page shows, of those that are in namespaces.
+type Scope struct {
+	Namespace string // the one that was asked for; "": all
+	OnlyOne   string // the user's own, where all were asked for, and may not be seen
+	Refused   string // why none are shown; "": they are
+}
+
+// ScopeOf is what an address asks for.
+func ScopeOf(q url.Values) Scope { return Scope{Namespace: ParseRunsQuery(q).Namespace} }
 
 // Mark is the sign of a phase, so that it can be told without its colour.
 func Mark(phase string) string {

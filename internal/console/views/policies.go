@@ -26,6 +26,7 @@ const (
 
 // Policies is the page of locks and policies.
 type Policies struct {
+	Scope         // of Holders
 	Hidden   bool // the user may not see policies
 	Policies []Policy
 	Holders  []RunRow // runs under way, with who wrote them last

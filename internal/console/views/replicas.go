@@ -18,8 +18,8 @@ const staleAfter = 15 * time.Second
 
 // Replicas is the page of partitions and replicas.
 type Replicas struct {
+	Scope             // of the runs that are counted
 	Why        string // why there is nothing to show; "": there is
-	OnlyOne    string
 	Replicas   []Replica
 	Partitions []Partition
 	Unowned    int

@@ -17,8 +17,9 @@ const maxSkipped = 5
 
 // Schedules is the page of schedules.
 type Schedules struct {
-	OnlyOne   string
+	Scope
 	Schedules []Schedule
+	More      bool // there are more than were read
 }
 
 // Schedule is one of them.

@@ -17,12 +17,13 @@ const maxPlaces = 10
 
 // Tenants is the page of tenants and semaphores.
 type Tenants struct {
-	OnlyOne    string // the namespace, if the user may not list the runs of others
-	More       bool   // there are more runs under way than are counted
+	Scope
+	More       bool // there are more runs under way than are counted
 	Tenants    []Tenant
 	Lines      []Line
 	Hidden     bool // the user may not see semaphores
 	Semaphores []Semaphore
+	MoreOfThem bool // there are more semaphores than are shown
 }
 
 // Tenant is how a tenant stands with one policy.

@@ -41,7 +41,7 @@
         const next = fresh.querySelector(`[data-swap="${old.dataset.swap}"]`);
         if (next) swap(old, next);
       }
-      say("live");
+      say(source && source.readyState === EventSource.OPEN ? "live" : "not connected");
     } catch (_) {
       say("not connected");
     } finally {
@@ -51,11 +51,20 @@
   };
   const later = () => { if (!pending) pending = setTimeout(() => { pending = 0; refresh(); }, 100); };
 
-  let source = null;
+  // A browser connects again by itself where a connection was lost, but not where the answer was a refusal, as while the console is
+  // rolled out. The time until the next try is in milliseconds.
+  const tryFirst = 5000, tryMost = 60000;
+  let source = null, wait = tryFirst;
   const connect = () => {
     source = new EventSource(address);
-    source.onopen = () => say("live");
-    source.onerror = () => say("not connected");
+    source.onopen = () => { wait = tryFirst; say("live"); };
+    source.onerror = () => {
+      say("not connected");
+      if (source.readyState !== EventSource.CLOSED) return;
+      source = null;
+      setTimeout(() => { if (!document.hidden) come(); }, wait);
+      wait = Math.min(2 * wait, tryMost);
+    };
     source.addEventListener("changed", later);
     source.addEventListener("gone", () => { source.close(); say("gone: reload"); });
   };

@@ -8,8 +8,10 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +87,24 @@ func TestRunOf_ShowsNothingThatUsersOrWorkersWrote(t *testing.T) {
 	}
 }
 
+// mutation: RunOf that shows the steps of spec only makes this fail.
+func TestRunOf_HasTheStepsOfARunThatFollowsAWorkflow(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{}
+	run.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "report"}
+	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
+		{Name: "fetch", Phase: v1alpha1.StepFailed, Attempt: 3, Failures: 3, Error: &v1alpha1.StepError{Code: "Timeout", Message: planted}},
+		{Name: "all", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{}},
+	}}
+	want := []Step{{Name: "fetch", Phase: "Failed", Attempt: 3, Failures: 3, Code: "Timeout"}, {Name: "all", Phase: "Running", ForEach: true}}
+	if got := RunOf(run); !reflect.DeepEqual(got.Steps, want) {
+		t.Errorf("%+v", got.Steps)
+	}
+	run.Spec.WorkflowRef, run.Spec.Steps = nil, []v1alpha1.Step{{Name: "fetch"}, {Name: "all", ForEach: &v1alpha1.ForEach{}}}
+	if got := RunOf(run); !reflect.DeepEqual(got.Steps, want) {
+		t.Errorf("with steps of its own: %+v", got.Steps)
+	}
+}
+
 // mutation: PolicyOf that reads the conditions of no status makes this fail.
 func TestPolicyOf_BeforeAnOperatorHasSeenIt(t *testing.T) {
 	p := &v1alpha1.LockPolicy{}
@@ -134,13 +154,17 @@ func unpack(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// mutation: AddText without its bounds, or Table without notes, makes this fail.
+// mutations: Add or AddList without its bounds, or Table without notes, makes this fail.
 func TestWriter_HasBoundsAndSaysWhatIsMissing(t *testing.T) {
 	w := &Writer{}
 	w.Add("small.json", "something small", map[string]int{"n": 1})
+	AddList(w, "list.json", "a list that is large", slices.Repeat([]string{strings.Repeat("x", 1000)}, 2000))
+	AddList(w, "none-yet.json", "a list of none", []string{})
+	AddList(w, "never-list.json", "what is no JSON", []any{func() {}})
 	for range 12 {
-		w.AddText("large.txt", "something large", bytes.Repeat([]byte("0123456789abcdef"), maxFile/8))
+		w.Add("large.txt", "something large", strings.Repeat("0123456789abcdef", maxFile/8))
 	}
+	AddList(w, "late.json", "a list without room", []string{"x"})
 	w.Miss("none.json", "what is not there", errors.New("no right"))
 	w.Add("never.json", "what is no JSON", func() {})
 	var out bytes.Buffer
@@ -155,7 +179,17 @@ func TestWriter_HasBoundsAndSaysWhatIsMissing(t *testing.T) {
 	if sum > maxAll || len(all["support-bundle/large.txt"]) > maxFile || !strings.Contains(all["support-bundle/small.json"], `"n": 1`) {
 		t.Errorf("%d bytes", sum)
 	}
-	for _, want := range []string{"something small", "cut: the last 1048576 of 2097152 bytes", "missing: no right", "never.json"} {
+	var list, none []string
+	if err := errors.Join(json.Unmarshal([]byte(all["support-bundle/list.json"]), &list), json.Unmarshal([]byte(all["support-bundle/none-yet.json"]), &none)); err != nil || len(list) < 900 || none == nil {
+		t.Errorf("%d in a list that is large: %v", len(list), err)
+	}
+	if text := all["support-bundle/late.json"]; text != "" {
+		t.Errorf("without room: %s", text)
+	}
+	for _, want := range []string{
+		"something small", "cut: the first 1048576 of 2097155 bytes", "missing: no right", "never.json", "never-list.json",
+		fmt.Sprintf("cut: the first %d of 2000", len(list)), "missing: there is no room left",
+	} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("no %q in\n%s", want, contents)
 		}

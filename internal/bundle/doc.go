@@ -14,5 +14,5 @@
 //   - No Secret is read. Addresses are without users and passwords, and environment
 //     variables without values.
 //   - A file has 1 MiB at most, and all files 10 MiB; what was cut or could not be read is in
-//     contents.txt.
+//     contents.txt. Of a list that is cut there are whole entries.
 package bundle

@@ -69,6 +69,15 @@ func RunOf(run *v1alpha1.WorkflowRun) Run {
 	for _, steps := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
 		for i := range steps {
 			r.Steps = append(r.Steps, stepOf(&steps[i], of[steps[i].Name]))
+			delete(of, steps[i].Name)
+		}
+	}
+	if run.Status == nil {
+		return r
+	}
+	for i := range run.Status.Steps { // those of a Workflow, which spec does not have
+		if s := &run.Status.Steps[i]; of[s.Name] != nil {
+			r.Steps = append(r.Steps, stepOf(&v1alpha1.Step{Name: s.Name}, s))
 		}
 	}
 	return r
@@ -97,6 +106,7 @@ func stepOf(s *v1alpha1.Step, st *v1alpha1.StepStatus) Step {
 	}
 	if st != nil {
 		out.Phase, out.Attempt, out.Failures = string(st.Phase), st.Attempt, st.Failures
+		out.ForEach = out.ForEach || st.ForEach != nil
 		if st.Error != nil {
 			out.Code = codeOf(st.Error.Code)
 		}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -33,23 +34,47 @@ type file struct {
 	data              []byte
 }
 
-// Add puts a value as JSON into the bundle.
+// Add puts a value as JSON into the bundle. One that is too long is cut, and is no JSON any more.
 func (w *Writer) Add(name, about string, value any) {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		w.Miss(name, about, err)
 		return
 	}
-	w.AddText(name, about, append(data, '\n'))
+	f := file{name: name, about: about, data: append(data, '\n')}
+	if room := w.room(); len(f.data) > room {
+		f.data, f.note = f.data[:room], fmt.Sprintf("cut: the first %d of %d bytes", room, len(f.data))
+	}
+	w.add(f)
 }
 
-// AddText puts a text into the bundle; the end of one that is too long counts most.
-func (w *Writer) AddText(name, about string, data []byte) {
-	f := file{name: name, about: about, data: data}
-	room := min(maxFile, maxAll-w.all)
-	if len(data) > room {
-		f.data, f.note = data[len(data)-room:], fmt.Sprintf("cut: the last %d of %d bytes", room, len(data))
+// AddList puts a list as JSON into the bundle: as many of the first as there is room for.
+func AddList[T any](w *Writer, name, about string, items []T) {
+	const end = "\n]\n"
+	f, sign := file{name: name, about: about, data: []byte("[")}, "\n  "
+	for i := range items {
+		one, err := json.MarshalIndent(items[i], "  ", "  ")
+		if err != nil {
+			w.Miss(name, about, err)
+			return
+		}
+		if len(f.data)+len(sign)+len(one)+len(end) > w.room() {
+			f.note = fmt.Sprintf("cut: the first %d of %d", i, len(items))
+			break
+		}
+		f.data, sign = append(append(f.data, sign...), one...), ",\n  "
 	}
+	if f.data = append(f.data, end...); len(f.data) > w.room() {
+		w.Miss(name, about, errors.New("there is no room left"))
+		return
+	}
+	w.add(f)
+}
+
+// room is how many bytes one file more may have.
+func (w *Writer) room() int { return min(maxFile, maxAll-w.all) }
+
+func (w *Writer) add(f file) {
 	w.all += len(f.data)
 	w.files = append(w.files, f)
 }

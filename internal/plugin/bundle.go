@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -20,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/internal/check/probe"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
 const bundleHelp = `Write what a bug report needs into a file: versions, what check and audit say, the operator's Deployment, pods and Leases, LockPolicies,
@@ -93,8 +95,7 @@ func (f *bundleFlags) gather(ctx context.Context, a *app, w *bundle.Writer) {
 	}
 	collect(ctx, w, c, &v1alpha1.LockPolicyList{}, "policies.json", "LockPolicies",
 		func(l *v1alpha1.LockPolicyList) []bundle.Policy { return each(l.Items, bundle.PolicyOf) })
-	collect(ctx, w, c, &v1alpha1.WorkflowRunList{}, "runs.json", "runs: steps, phases, reasons, times",
-		func(l *v1alpha1.WorkflowRunList) []bundle.Run { return each(l.Items, bundle.RunOf) }, client.Limit(bundleRuns))
+	runs(ctx, w, c)
 	at := client.InNamespace(f.operator)
 	collect(ctx, w, c, &appsv1.DeploymentList{}, "deployments.json", "the operator's Deployment",
 		func(l *appsv1.DeploymentList) []bundle.Deployment { return each(l.Items, bundle.DeploymentOf) }, at)
@@ -159,7 +160,37 @@ func collect[L client.ObjectList, T any](ctx context.Context, w *bundle.Writer, 
 	if list.GetContinue() != "" {
 		about += "; there are more"
 	}
-	w.Add(name, about, of(list))
+	bundle.AddList(w, name, about, of(list))
+}
+
+// runs puts what may be shown of runs into the bundle: of those under way first, and then of the
+// others.
+func runs(ctx context.Context, w *bundle.Writer, c client.Reader) {
+	name, about := "runs.json", "runs, those under way first: steps, phases, reasons, times"
+	var all []bundle.Run
+	has, more := map[types.UID]bool{}, false
+	keep := func(run *v1alpha1.WorkflowRun) bool {
+		if has[run.UID] {
+			return true
+		}
+		if more = len(all) == bundleRuns; more {
+			return false
+		}
+		all, has[run.UID] = append(all, bundle.RunOf(run)), true
+		return true
+	}
+	_, err := reads.Each(ctx, c, keep, reads.NotEnded())
+	if err == nil && !more {
+		_, err = reads.Each(ctx, c, keep)
+	}
+	if err != nil {
+		w.Miss(name, about, err)
+		return
+	}
+	if more {
+		about += "; there are more"
+	}
+	bundle.AddList(w, name, about, all)
 }
 
 func each[T, R any](items []T, of func(*T) R) []R {

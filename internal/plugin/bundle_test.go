@@ -5,10 +5,13 @@ package plugin
 import (
 	"archive/tar"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bundle"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -114,6 +118,39 @@ func TestSupportBundle_HasPoliciesThatNoOperatorHasSeen(t *testing.T) {
 	_, files := bundleOfNothing(t, "nats://%zz", &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "unseen"}})
 	if text := files["support-bundle/policies.json"]; !strings.Contains(text, `"unseen"`) {
 		t.Error(text)
+	}
+}
+
+// mutations: a file that is cut in the middle of a run, ended runs before those under way, or a run
+// that is there twice, makes this fail.
+func TestSupportBundle_HasWholeRunsAndThoseUnderWayFirst(t *testing.T) {
+	var objects []client.Object
+	for i := range 2000 {
+		run := testRun("team-a", fmt.Sprintf("run-%04d", i), fmt.Sprintf("u-%d", i))
+		run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &run.CreationTimestamp}
+		if i%200 == 199 {
+			run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}
+		}
+		run.Spec.Steps = slices.Repeat(run.Spec.Steps, 20) // 2 KiB a run
+		objects = append(objects, run)
+	}
+	_, files := bundleOfNothing(t, "nats://%zz", objects...)
+	var runs []bundle.Run
+	if err := json.Unmarshal([]byte(files["support-bundle/runs.json"]), &runs); err != nil || len(runs) < 100 || len(runs) >= 1000 {
+		t.Fatalf("%d runs: %v", len(runs), err)
+	}
+	names := map[string]bool{}
+	for i := range runs {
+		if names[runs[i].Name] = true; (runs[i].Phase == "Running") != (i < 10) {
+			t.Errorf("run %d is %s: %s", i, runs[i].Name, runs[i].Phase)
+		}
+	}
+	if len(names) != len(runs) {
+		t.Errorf("of %d runs %d are there twice", len(runs), len(runs)-len(names))
+	}
+	contents := files["support-bundle/contents.txt"]
+	if want := fmt.Sprintf("cut: the first %d of 1000", len(runs)); !strings.Contains(contents, want) || !strings.Contains(contents, "there are more") {
+		t.Errorf("it does not say %q:\n%s", want, contents)
 	}
 }
 

@@ -58,6 +58,7 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 		if err != nil {
 			return nil, "", err
 		}
+		config.QPS, config.Burst = -1, -1 // some hundred pages at most; the API server has its own limits
 		c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 		if err != nil {
 			return nil, "", fmt.Errorf("API server: %w", err)
@@ -87,6 +88,22 @@ func (a *app) storedRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun
 		return nil, nil, fmt.Errorf("run %s/%s: %w", namespace, name, err)
 	}
 	return &run, c, nil
+}
+
+// underWay lists the runs under way of all namespaces or, where that is forbidden, of one: then it
+// notes narrowed, which has a place for the name of that. "" is no note.
+func (a *app) underWay(ctx context.Context, c client.Reader, namespace, narrowed string) (reads.Seen, error) {
+	seen, err := reads.UnderWay(ctx, c, namespace)
+	if err != nil {
+		return seen, err
+	}
+	if !seen.All && narrowed != "" {
+		a.note(narrowed, namespace)
+	}
+	if seen.More {
+		a.note("There are more than %d runs under way. The others are not seen.", reads.MaxRuns)
+	}
+	return seen, nil
 }
 
 // runNames gives each wanted UID its run, where that still exists. Who may not list the runs of all

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,8 +34,9 @@ with their fences; which wait, in which place and why; and what you may do about
   kubectl syncopate locks mutex:deploy         a mutex of the namespace; mutex:team-a/deploy one of another
 
 It reads WorkflowRuns, of all namespaces or of the current one if you may not list the others, and Semaphores if you may list those: what you
-may not see is said. Places are by priority, then age. Of a run that waits for several locks at once, those whose names
-hold expressions may be missing where the run follows a Workflow. The lock of the operator's replicas on a run is another: kubectl syncopate run-locks.`,
+may not see is said. Places are by priority, then age. What a run asks for that follows a Workflow is in
+a revision: if you may not read that, or it is gone, it is not known how many permits it needs, and of which other locks. The lock of the operator's
+replicas on a run is another: kubectl syncopate run-locks.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
@@ -70,12 +72,16 @@ func (a *app) locks(ctx context.Context, names []string) ([]runview.Lock, error)
 	if err != nil {
 		return nil, err
 	}
-	sight, err := a.lockSight(ctx, c, namespace)
+	seen, err := a.underWay(ctx, c, namespace, "Only the runs of namespace %s are seen: you may not list those of others. They may hold locks, and wait for them.")
 	if err != nil {
 		return nil, err
 	}
-	if !sight.Whole {
-		a.note("Only the runs of namespace %s are seen: you may not list those of others. They may hold locks, and wait for them.", namespace)
+	if err := reads.LocksOfWaiting(ctx, c, seen.Runs); err != nil {
+		return nil, err
+	}
+	sight, err := lockSight(ctx, c, seen, a.Clock.Now())
+	if err != nil {
+		return nil, err
 	}
 	if sight.Semaphores == nil {
 		a.note("Semaphores are not seen, as you may not list them: how many permits there are is not known.")
@@ -84,11 +90,16 @@ func (a *app) locks(ctx context.Context, names []string) ([]runview.Lock, error)
 	if len(names) == 0 {
 		return all, nil
 	}
+	return pickLocks(all, namespace, names, sight.Semaphores != nil)
+}
+
+// pickLocks are those of the given names. semaphores says whether Semaphores may be seen.
+func pickLocks(all []runview.Lock, namespace string, names []string, semaphores bool) ([]runview.Lock, error) {
 	picked := []runview.Lock{}
 	for _, name := range names {
 		found := runview.Matching(all, namespace, name)
 		if len(found) == 0 {
-			return nil, noLock(name, sight.Semaphores != nil)
+			return nil, noLock(name, semaphores)
 		}
 		for i := range found {
 			if !slices.ContainsFunc(picked, func(l runview.Lock) bool { return l.Lock == found[i].Lock }) {
@@ -107,23 +118,20 @@ func noLock(name string, semaphores bool) error {
 	return fmt.Errorf("there is no Semaphore or key %q that is used; a mutex is named mutex:%s, and the lock of a run is shown by kubectl syncopate run-locks %s", name, name, name)
 }
 
-// lockSight reads what there is to know of locks.
-func (a *app) lockSight(ctx context.Context, c client.Reader, namespace string) (runview.LockSight, error) {
-	runs, whole, err := reads.UnderWay(ctx, c, namespace)
-	if err != nil {
-		return runview.LockSight{}, err
-	}
+// lockSight is what there is to know of locks, beside runs.
+func lockSight(ctx context.Context, c client.Reader, seen reads.Seen, now time.Time) (runview.LockSight, error) {
 	semaphores, err := reads.Semaphores(ctx, c)
-	return runview.LockSight{Runs: runs, Semaphores: semaphores, Whole: whole, Now: a.Clock.Now()}, err
+	return runview.LockSight{Runs: seen.Runs, Semaphores: semaphores, Whole: seen.All && !seen.More, Now: now}, err
 }
 
 // seeLocks adds the locks that a run waits for to an answer.
-func (a *app) seeLocks(ctx context.Context, c client.Reader, answer *runview.Answer, run *v1alpha1.WorkflowRun) error {
+func (a *app) seeLocks(ctx context.Context, c client.Reader, answer *runview.Answer, run *v1alpha1.WorkflowRun, seen reads.Seen) error {
 	if !runview.WaitsForLocks(run) {
 		return nil
 	}
-	sight, err := a.lockSight(ctx, c, run.Namespace)
+	sight, err := lockSight(ctx, c, seen, a.Clock.Now())
 	if err == nil {
+		sight.Run = run // has the steps of its Workflow
 		answer.WaitsFor(runview.Locks(sight))
 	}
 	return err

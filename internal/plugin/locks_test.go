@@ -3,16 +3,28 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
 // lockObjects are a semaphore, a run that holds all of it, two that wait, and one of a mutex in
@@ -80,6 +92,177 @@ func TestLocksThatMayNotBeSeen(t *testing.T) {
 	}
 	if _, _, err := p.call("locks", "us-pool"); err == nil || !strings.Contains(err.Error(), "you may not list Semaphores") {
 		t.Errorf("a semaphore that may not be seen: %v", err)
+	}
+}
+
+// templateLocks are a semaphore of which one of four permits is free, a mutex that is held, and two
+// runs of a Workflow that ask for two permits and the mutex.
+func templateLocks(t *testing.T) []client.Object {
+	t.Helper()
+	spec := v1alpha1.WorkflowSpec{Template: v1alpha1.WorkflowTemplate{
+		Locks: []v1alpha1.LockRequest{{Semaphore: "gpu-pool", Key: "eu", Permits: new(int32(2))}, {Mutex: "deploy"}},
+		Steps: []v1alpha1.Step{{Name: "fetch", Job: &v1alpha1.Job{Topic: "t"}}},
+	}}
+	data, revision, err := template.Encode(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := metav1.Time{Time: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "gpu-pool"}, Spec: v1alpha1.SemaphoreSpec{Permits: 4, OnBusy: v1alpha1.OnBusyQueue}}
+	holder := testRun("team-a", "holder", "u-1")
+	holder.Status = &v1alpha1.WorkflowRunStatus{
+		Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &at},
+		Locks:     []v1alpha1.LockHold{{Name: "gpu-pool/eu", Permits: 3, Fence: 17}, {Name: "mutex:team-a/deploy", Permits: 1, Fence: 17}},
+	}
+	kept := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: template.ObjectName("train", revision)}, Data: runtime.RawExtension{Raw: data},
+	}
+	all := []client.Object{sem, holder, kept}
+	for i, name := range []string{"first", "second"} {
+		run := testRun("team-a", name, "u-"+name)
+		run.CreationTimestamp = metav1.NewTime(at.Add(time.Duration(i) * time.Minute))
+		run.Spec = v1alpha1.WorkflowRunSpec{WorkloadClass: "default", WorkflowRef: &v1alpha1.WorkflowReference{Name: "train"}}
+		run.Status = &v1alpha1.WorkflowRunStatus{
+			Phase: v1alpha1.RunQueued, Workflow: &v1alpha1.WorkflowRevision{Name: "train", Revision: revision},
+			Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{Lock: "gpu-pool/eu", StartedAt: run.CreationTimestamp}},
+		}
+		all = append(all, run)
+	}
+	return all
+}
+
+// mutations: seeLocks that leaves the run as the API server stores it, locks that does not read
+// what runs follow, or reads it for each run, makes this fail.
+func TestWhatARunOfAWorkflowAsksForIsNotGuessed(t *testing.T) {
+	p, read := newPlugin(t), 0
+	c := fakeCluster(t, templateLocks(t)...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*appsv1.ControllerRevision); is {
+				read++
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+	p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+	why := strings.Join(strings.Fields(p.must("why", "first")), " ")
+	for _, want := range []string{"place 1 of 2 for it; no room: 1 of 4 free", "lock mutex:team-a/deploy place 1 of 1 for it; no room: 0 of 1 free"} {
+		if !strings.Contains(why, want) {
+			t.Errorf("why does not say %q:\n%s", want, why)
+		}
+	}
+	read = 0
+	text := strings.Join(strings.Fields(p.must("locks")), " ")
+	for _, want := range []string{"gpu-pool/eu 1 of 2 team-a/first - 2 10m ago - no room: 1 of 4 free", "mutex:team-a/deploy 2 of 2 team-a/second - 1 9m ago - no room: 0 of 1 free"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("locks does not say %q:\n%s", want, text)
+		}
+	}
+	if read != 1 {
+		t.Errorf("the revision of two runs is read %d times", read)
+	}
+}
+
+// mutation: one permit, and room, for who asks for nobody knows what makes this fail.
+func TestWhatCannotBeKnownOfALockIsNotClaimed(t *testing.T) {
+	objects := templateLocks(t)
+	gone := newPlugin(t, slices.Delete(slices.Clone(objects), 2, 3)...)
+	hidden := newPlugin(t)
+	c := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*appsv1.ControllerRevision); is {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "controllerrevisions"}, key.Name, errors.New("no"))
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+	hidden.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+	for name, p := range map[string]*plugin{"gone": gone, "hidden": hidden} {
+		const want = "1 of 4 free; it is not known how many permits it needs, and of which other locks"
+		if why := p.must("why", "first"); !strings.Contains(why, want) {
+			t.Errorf("%s: why does not say %q:\n%s", name, want, why)
+		}
+		if text := strings.Join(strings.Fields(p.must("locks")), " "); !strings.Contains(text, "1 of 2 team-a/first - ? 10m ago - "+want) {
+			t.Errorf("%s: locks does not say %q:\n%s", name, want, text)
+		}
+	}
+	ill := newPlugin(t)
+	broken := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ types.NamespacedName, _ client.Object, _ ...client.GetOption) error {
+			return apierrors.NewInternalError(errors.New("ill"))
+		},
+	}).Build()
+	ill.cluster = func() (client.Client, string, error) { return broken, "team-a", nil }
+	if _, _, err := ill.call("locks"); err == nil || !strings.Contains(err.Error(), "ill") {
+		t.Errorf("an API server that is ill: %v", err)
+	}
+}
+
+// withoutEnd is an API server that has more runs with each page. It counts the questions, and notes
+// which runs they select.
+func withoutEnd(t *testing.T, asked map[string]int, objects ...client.Object) func() (client.Client, string, error) {
+	t.Helper()
+	c := fakeCluster(t, objects...).Build()
+	return func() (client.Client, string, error) { return endless{c, asked}, "team-a", nil }
+}
+
+type endless struct {
+	client.Client
+	asked map[string]int
+}
+
+func (e endless) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	runs, ok := list.(*v1alpha1.WorkflowRunList)
+	if !ok {
+		return e.Client.List(ctx, list, opts...)
+	}
+	e.asked[fmt.Sprint(o.Limit)]++
+	runs.Continue = "more"
+	return nil
+}
+
+// mutation: UnderWay that ends at its bound without a word makes this fail.
+func TestRunsBeyondTheBoundAreToldOf(t *testing.T) {
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "gpu-pool"}, Spec: v1alpha1.SemaphoreSpec{Permits: 1}}
+	object := owners(t, func(int) string { return "pod-a.one" })
+	queued := testRun("team-a", "queued", "u-q")
+	queued.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued}
+	for _, line := range [][]string{{"locks"}, {"tenants"}, {"shards"}, {"why", "queued"}} {
+		p, asked := newPlugin(t), map[string]int{}
+		p.cluster = withoutEnd(t, asked, sem, object, queued)
+		_, note, err := p.call(line...)
+		if err != nil || !strings.Contains(note, "There are more than 100000 runs under way. The others are not seen.") {
+			t.Errorf("%v: %q, %v", line, note, err)
+		}
+		if len(asked) != 1 || asked["100"] != 1000 {
+			t.Errorf("%v: pages by their size: %v", line, asked)
+		}
+	}
+}
+
+// mutation: UnderWay without its selector makes this fail.
+func TestRunsThatHaveEndedAreNotRead(t *testing.T) {
+	under, ended := testRun("team-a", "under", "u-1"), testRun("team-a", "ended", "u-2")
+	under.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}
+	ended.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunTimedOut, CompletedAt: &under.CreationTimestamp}
+	var selected []string
+	p := newPlugin(t, under, ended)
+	p.selected = func(selector string) { selected = append(selected, selector) }
+	if _, _, err := p.call("tenants"); err != nil {
+		t.Fatal(err)
+	}
+	if len(selected) != 1 {
+		t.Fatalf("%d questions", len(selected))
+	}
+	selector, err := fields.ParseSelector(selected[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, phase := range []v1alpha1.RunPhase{"", v1alpha1.RunPending, v1alpha1.RunQueued, v1alpha1.RunRunning, v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunTimedOut} {
+		over := slices.Contains([]v1alpha1.RunPhase{v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunTimedOut}, phase)
+		if selector.Matches(fields.Set{"status.phase": string(phase)}) == over {
+			t.Errorf("%q selects runs of phase %q: %t", selected[0], phase, !over)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -86,6 +88,32 @@ func forbid(refuse func(list client.ObjectList, o *client.ListOptions) bool) int
 	}}
 }
 
+// selecting is a cluster that selects runs by their phase, which the fake client cannot.
+type selecting struct {
+	client.Client
+	note func(selector string)
+}
+
+func (s selecting) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	runs, ok := list.(*v1alpha1.WorkflowRunList)
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if !ok || o.FieldSelector == nil {
+		return s.Client.List(ctx, list, opts...)
+	}
+	selector := o.FieldSelector
+	s.note(selector.String())
+	o.FieldSelector = nil
+	err := s.Client.List(ctx, list, o)
+	runs.Items = slices.DeleteFunc(runs.Items, func(run v1alpha1.WorkflowRun) bool {
+		phase := ""
+		if run.Status != nil {
+			phase = string(run.Status.Phase)
+		}
+		return !selector.Matches(fields.Set{"status.phase": phase})
+	})
+	return err
+}
+
 // plugin is one installation to call the commands in.
 type plugin struct {
 	t       *testing.T
@@ -94,12 +122,14 @@ type plugin struct {
 	nats    *natstest.Server
 	env     map[string]string
 	color   bool
+	// selected is told how runs are selected.
+	selected func(selector string)
 }
 
 func newPlugin(t *testing.T, runs ...client.Object) *plugin {
 	t.Helper()
 	c := fakeCluster(t, runs...).Build()
-	return &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+	return &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }, selected: func(string) {}}
 }
 
 // call runs a command line and returns what it wrote.
@@ -108,7 +138,11 @@ func (p *plugin) call(line ...string) (out, errOut string, err error) {
 	var o, e bytes.Buffer
 	cmd := NewCommand(Env{
 		Out: &o, Err: &e, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC)), Color: p.color,
-		Getenv: func(name string) string { return p.env[name] }, Build: buildinfo.Info{Version: "v1.2.3", Commit: "1a2b3c", Go: "go1.26.8", Platform: "linux/amd64"}, Cluster: p.cluster, Config: p.config,
+		Getenv: func(name string) string { return p.env[name] }, Build: buildinfo.Info{Version: "v1.2.3", Commit: "1a2b3c", Go: "go1.26.8", Platform: "linux/amd64"}, Config: p.config,
+		Cluster: func() (client.Client, string, error) {
+			c, namespace, err := p.cluster()
+			return selecting{c, p.selected}, namespace, err
+		},
 	})
 	if p.nats != nil {
 		line = append(line, "--nats-url", p.nats.URL())

@@ -127,11 +127,8 @@ func (a *app) runsOf(ctx context.Context, c client.Reader, namespace string, nam
 	if len(names) > 0 {
 		return runs, nil
 	}
-	runs, all, err := reads.UnderWay(ctx, c, namespace)
-	if err == nil && !all {
-		a.note("Only the run locks of namespace %s are shown: you may not list those of others.", namespace)
-	}
-	return runs, err
+	seen, err := a.underWay(ctx, c, namespace, "Only the run locks of namespace %s are shown: you may not list those of others.")
+	return seen.Runs, err
 }
 
 // look reads the locks of runs from Redis.

@@ -112,15 +112,17 @@ was put aside as a dead letter, and how often a job was delivered.`,
 
 // seeWaits adds who else a run waits for: its place in the queue, and who holds its locks.
 func (a *app) seeWaits(ctx context.Context, c client.Client, store *redisFlags, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
-	if answer.Phase == v1alpha1.RunQueued {
-		others, _, err := reads.UnderWay(ctx, c, run.Namespace)
+	if queued := answer.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(run) {
+		seen, err := a.underWay(ctx, c, run.Namespace, "")
 		if err != nil {
 			return err
 		}
-		answer.Stands(runview.PlaceOf(run, others, rules))
-	}
-	if err := a.seeLocks(ctx, c, answer, run); err != nil {
-		return err
+		if queued {
+			answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
+		}
+		if err := a.seeLocks(ctx, c, answer, run, seen); err != nil {
+			return err
+		}
 	}
 	return a.seeLock(ctx, store, answer, run, rules)
 }

@@ -71,14 +71,11 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
 		return nil, fmt.Errorf("list the Leases of replicas: %w", err)
 	}
-	runs, all, err := reads.UnderWay(ctx, c, namespace)
+	seen, err := a.underWay(ctx, c, namespace, onlyCounted)
 	if err != nil {
 		return nil, err
 	}
-	if !all {
-		a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
-	}
-	return runview.ShardsOf(claims, leases.Items, runs), nil
+	return runview.ShardsOf(claims, leases.Items, seen.Runs), nil
 }
 
 // seeOwner adds who drives the run. Most users may not read that, and with a leader there is

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 const (
@@ -143,10 +144,17 @@ func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1
 		return fmt.Errorf("run %s ended as %s (%s): %s", run.Name, now.Status.Phase, reason, message)
 	}
 	fmt.Fprintf(a.Out, "run %s succeeded\n", run.Name)
-	if now.Status.Outputs != nil {
-		fmt.Fprintf(a.Out, "%s\n", now.Status.Outputs.Raw)
-	}
+	a.tellOutputs(now)
 	return nil
+}
+
+// tellOutputs prints the outputs of a run, or notes where they are.
+func (a *workflows) tellOutputs(run *v1alpha1.WorkflowRun) {
+	if ref := run.Status.OutputsRef; ref != nil {
+		a.note("The outputs of run %s have %d bytes. They are in the object store of NATS, as %s.", run.Name, ref.Size, runview.Printable(ref.Name, maxHeaderChars))
+	} else if run.Status.Outputs != nil {
+		fmt.Fprintf(a.Out, "%s\n", run.Status.Outputs.Raw)
+	}
 }
 
 // inputsOf are inputs as they were given. known says whether the parameters are.

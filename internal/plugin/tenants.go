@@ -9,6 +9,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
+// onlyCounted is noted where the runs of a namespace are counted in the place of all.
+const onlyCounted = "Only the runs of namespace %s are counted: you may not list those of others."
+
 func (a *app) tenantsCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -27,18 +30,15 @@ It counts the runs of all namespaces, or of the current one if you may not list 
 			if err != nil {
 				return err
 			}
-			runs, all, err := reads.UnderWay(cmd.Context(), c, namespace)
+			seen, err := a.underWay(cmd.Context(), c, namespace, onlyCounted)
 			if err != nil {
 				return err
-			}
-			if !all {
-				a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
 			}
 			rules, err := reads.Policies(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			tenants := runview.Tenants(runs, rules)
+			tenants := runview.Tenants(seen.Runs, rules)
 			if format == formatJSON {
 				return a.writeJSON(tenants)
 			}

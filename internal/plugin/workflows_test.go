@@ -46,6 +46,7 @@ type starter struct {
 	*plugin
 	made   []v1alpha1.WorkflowRun
 	phase  v1alpha1.RunPhase
+	large  bool    // its outputs are in the object store
 	hidden bool    // Workflows may not be seen
 	down   []error // what reads of runs get first
 }
@@ -77,7 +78,12 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 			run.UID = "u-new"
 			s.made = append(s.made, *run.DeepCopy())
 			stored := run.DeepCopy()
-			if s.phase != "" {
+			switch {
+			case s.large:
+				stored.Status = &v1alpha1.WorkflowRunStatus{
+					Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), OutputsRef: &v1alpha1.OutputReference{Name: "o/\x1b1", Size: 300000},
+				}
+			case s.phase != "":
 				stored.Status = &v1alpha1.WorkflowRunStatus{
 					Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), Outputs: &runtime.RawExtension{Raw: []byte(`{"url":"x"}`)},
 					Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}},
@@ -170,6 +176,20 @@ func TestSubmit_WaitsForTheEnd(t *testing.T) {
 	}
 	if _, _, err := s.call("submit", "report", "--revision", "zz"); err == nil || !strings.Contains(err.Error(), `0 revisions of workflow report begin with "zz"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// mutation: awaitEnd that takes outputs in the object store for none makes this fail.
+func TestSubmit_SaysWhereLargeOutputsAre(t *testing.T) {
+	w, r, _ := reportOf(t, "t", 1)
+	s := newStarter(t, w, r)
+	s.phase, s.large = v1alpha1.RunSucceeded, true
+	out, note, err := s.call("submit", "report", "--wait", "--name", "mine")
+	if err != nil || out != "workflowrun.syncopate.dev/mine created\nrun mine succeeded\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if want := "The outputs of run mine have 300000 bytes. They are in the object store of NATS, as o/ 1.\n"; note != want {
+		t.Errorf("%q, want %q", note, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
 func namespace(t *testing.T) string {
@@ -65,6 +66,25 @@ func TestFieldSelectors(t *testing.T) {
 				t.Errorf("selected (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The plugin asks the API server for runs under way.
+//
+// Mutation: a phase that is left out of NotEnded makes this fail.
+func TestRunsThatHaveEndedAreNotSelected(t *testing.T) {
+	ns := namespace(t)
+	for _, phase := range []string{"Pending", "Queued", "Running", "Succeeded", "Failed", "Cancelled", "TimedOut"} {
+		createIn(t, ns, strings.ToLower(phase), "", "status: {phase: "+phase+"}")
+	}
+	mustCreate(t, strings.Replace(aRun(), "{generateName: run-, namespace: default}", "{name: new, namespace: "+ns+"}", 1))
+	var got []string
+	more, err := reads.Each(t.Context(), server.client, func(run *v1alpha1.WorkflowRun) bool {
+		got = append(got, run.Name)
+		return true
+	}, client.InNamespace(ns), reads.NotEnded())
+	if want := []string{"new", "pending", "queued", "running"}; err != nil || more || !slices.Equal(got, want) {
+		t.Errorf("%v, more %t, %v, want %v", got, more, err, want)
 	}
 }
 

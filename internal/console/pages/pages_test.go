@@ -95,6 +95,17 @@ var (
 	remote   = regexp.MustCompile(`(?i)(src|href|action)="(https?:)?//`)
 )
 
+// mutation: a template without the errors of steps makes this fail.
+func TestALongErrorOfAStepIsOnThePage(t *testing.T) {
+	t.Parallel()
+	body := views.Run{Steps: []views.StepRow{{Name: "fetch", Why: "E42: <b>long", Error: "E42: <b>long and to its end"}, {Name: "other"}}}
+	text := written(t, Run, views.Page{Title: "run", Body: body})
+	want := `<details id="error-fetch"><summary>Error of fetch</summary>E42: &lt;b&gt;long and to its end</details>`
+	if !strings.Contains(text, want) || strings.Contains(text, "error-other") {
+		t.Errorf("it does not have %s", want)
+	}
+}
+
 // mutation: a function of templates that says that a message is HTML makes this fail.
 func TestNothingOfARunIsTakenForMarkup(t *testing.T) {
 	t.Parallel()

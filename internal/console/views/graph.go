@@ -38,7 +38,6 @@ type GraphNode struct {
 	Mark, Line  string
 	Title       string
 	Bar         []Segment
-	ChildRun    string
 	Dashed      bool // it has not begun
 }
 
@@ -103,7 +102,7 @@ func (g *Graph) add(steps []v1alpha1.Step, d layout.Drawing, rows map[string]*ru
 func node(r *runview.Row, x, y int) GraphNode {
 	phase := string(r.Phase)
 	n := GraphNode{
-		X: x, Y: y, Name: r.Name, Short: cut(r.Name, nameChars), Phase: phase, Tone: Tone(phase), Mark: Mark(phase), ChildRun: r.ChildRun,
+		X: x, Y: y, Name: r.Name, Short: cut(r.Name, nameChars), Phase: phase, Tone: Tone(phase), Mark: Mark(phase),
 		Dashed: r.Phase == v1alpha1.StepPending,
 	}
 	n.Line = words(phase)
@@ -139,6 +138,7 @@ func bar(items *runview.Items, x, width int) []Segment {
 		{items.BackingOff, "warn", "backing off"},
 		{items.Running, "busy", "running"},
 		{items.Dispatched, "wait", "waiting for workers"},
+		{items.Locking, "wait", "waiting for locks"},
 		{int(items.Pending), "idle", "to begin"},
 	} {
 		if part.count <= 0 {

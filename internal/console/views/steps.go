@@ -18,13 +18,13 @@ import (
 const (
 	maxValueBytes = 8 << 10 // of a value that is shown
 	maxAsk        = 1024
+	maxError      = 1100 // the code of an error, and its message
 )
 
 // StepRow is a step in the table of steps.
 type StepRow struct {
 	Name              string
 	Phase, Mark, Tone string
-	Words             string // the phase in words
 	Kind, Topic       string
 	Finally           bool
 	Attempt, Failures int32
@@ -32,7 +32,7 @@ type StepRow struct {
 	After             []string
 	ChildRun          string
 	Why               string
-	Error             string
+	Error             string // all of it, where Why has its beginning only
 	Items             *runview.Items
 	Bar               []Segment
 	Output            Value
@@ -44,7 +44,6 @@ type StepRow struct {
 type Approval struct {
 	Message string
 	Waits   bool // nobody has decided
-	Decided string
 }
 
 // Value is JSON as it is shown.
@@ -74,7 +73,7 @@ func stepRows(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, tree ru
 	for i := range tree.Steps {
 		r := &tree.Steps[i]
 		row := StepRow{
-			Name: r.Name, Phase: string(r.Phase), Mark: Mark(string(r.Phase)), Tone: Tone(string(r.Phase)), Words: words(string(r.Phase)),
+			Name: r.Name, Phase: string(r.Phase), Mark: Mark(string(r.Phase)), Tone: Tone(string(r.Phase)),
 			Kind: string(r.Kind), Topic: shortText(r.Topic), Finally: r.Finally, Attempt: r.Attempt, Failures: r.Failures, ChildRun: r.ChildRun,
 			Why: text(r.Why), Items: r.Items,
 		}
@@ -99,8 +98,10 @@ func stepRows(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, tree ru
 // state adds what status has of the step.
 func (r *StepRow) state(s *v1alpha1.StepStatus) {
 	r.Output = valueOf(s.Output, s.OutputRef)
-	if s.Error != nil {
-		r.Error = text(s.Error.Code + ": " + s.Error.Message)
+	if e := s.Error; e != nil && e.Message != "" {
+		if whole := runview.Printable(e.Code+": "+e.Message, maxError); !strings.Contains(r.Why, whole) {
+			r.Error = whole
+		}
 	}
 	for _, l := range s.Locks {
 		r.Holds = append(r.Holds, fmt.Sprintf("%s (fence %d)", shortText(l.Name), l.Fence))

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,38 +17,64 @@ import (
 )
 
 const (
-	pageSize = 500
-	maxPages = 200 // of runs: 100,000
+	pageSize = 100 // a run may have 1.5 MiB
+	maxPages = 1000
+	// MaxRuns bounds the runs that are read for one answer.
+	MaxRuns = pageSize * maxPages
 )
 
-// UnderWay lists the runs of all namespaces or, where that is forbidden, of one; all says which.
-func UnderWay(ctx context.Context, c client.Reader, namespace string) (runs []v1alpha1.WorkflowRun, all bool, err error) {
-	runs, err = runsIn(ctx, c, "")
-	if apierrors.IsForbidden(err) {
-		runs, err = runsIn(ctx, c, namespace)
-		return runs, false, err
-	}
-	return runs, true, err
+// NotEnded selects the runs that have not ended, where the API server keeps them.
+func NotEnded() client.ListOption {
+	const over = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
+	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(over)}
 }
 
-func runsIn(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.WorkflowRun, error) {
-	var runs []v1alpha1.WorkflowRun
+// Seen are the runs under way that somebody may see.
+type Seen struct {
+	Runs []v1alpha1.WorkflowRun
+	All  bool // of all namespaces; else of one
+	More bool // there are others, beyond MaxRuns
+}
+
+// UnderWay lists the runs under way of all namespaces or, where that is forbidden, of one.
+func UnderWay(ctx context.Context, c client.Reader, namespace string) (Seen, error) {
+	seen, err := underWay(ctx, c, "")
+	if apierrors.IsForbidden(err) {
+		return underWay(ctx, c, namespace)
+	}
+	seen.All = true
+	return seen, err
+}
+
+func underWay(ctx context.Context, c client.Reader, namespace string) (seen Seen, err error) {
+	seen.More, err = Each(ctx, c, func(run *v1alpha1.WorkflowRun) bool {
+		if st := run.Status; st != nil && st.CompletedAt == nil { // the others have no part in it
+			seen.Runs = append(seen.Runs, *run)
+		}
+		return true
+	}, client.InNamespace(namespace), NotEnded())
+	return seen, err
+}
+
+// Each shows the runs that options select, page by page, until visit wants no more. more says that
+// MaxRuns were read and there are others.
+func Each(ctx context.Context, c client.Reader, visit func(*v1alpha1.WorkflowRun) bool, of ...client.ListOption) (more bool, err error) {
 	next := ""
 	for range maxPages {
 		var list v1alpha1.WorkflowRunList
-		if err := c.List(ctx, &list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
+		if err := c.List(ctx, &list, append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, of...)...); err != nil {
+			return false, fmt.Errorf("list runs: %w", err)
 		}
 		for i := range list.Items {
-			if st := list.Items[i].Status; st != nil && st.CompletedAt == nil { // the others have no part in it
-				runs = append(runs, list.Items[i])
+			if !visit(&list.Items[i]) {
+				return false, nil
 			}
 		}
 		if next = list.Continue; next == "" {
-			break
+			return false, nil
 		}
 	}
-	return runs, nil
+	return true, nil
 }
 
 // maxChildren bounds the child runs that are read for one answer.

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
@@ -20,14 +21,56 @@ func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) 
 	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
 		return run, nil
 	}
-	content, err := Revision(ctx, c, run.Namespace, *run.Status.Workflow)
+	content, err := readable(ctx, c, run)
 	switch {
-	case errors.Is(err, revisions.ErrGone), apierrors.IsForbidden(err):
-		return outlined(run), nil
 	case err != nil:
 		return nil, err
+	case content == nil:
+		return outlined(run), nil
 	}
 	return content.Effective(run, content.WithDefaults(run.Spec.Inputs)), nil
+}
+
+// maxRevisions bounds the revisions that are read for one answer.
+const maxRevisions = 100
+
+// LocksOfWaiting gives runs that wait for locks the steps and the locks of the Workflows that they
+// follow. Each revision is read once, and 100 at most. Runs whose revision may not be read, is
+// gone, or is one too many stay as they are.
+func LocksOfWaiting(ctx context.Context, c client.Reader, runs []v1alpha1.WorkflowRun) error {
+	type revision struct {
+		namespace string
+		v1alpha1.WorkflowRevision
+	}
+	read := map[revision]*template.Content{}
+	for i := range runs {
+		run := &runs[i]
+		if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil || !runview.WaitsForLocks(run) {
+			continue
+		}
+		key := revision{run.Namespace, *run.Status.Workflow}
+		content, known := read[key]
+		if !known && len(read) < maxRevisions {
+			var err error
+			if content, err = readable(ctx, c, run); err != nil {
+				return err
+			}
+			read[key] = content
+		}
+		if content != nil {
+			*run = *content.Effective(run, content.WithDefaults(run.Spec.Inputs))
+		}
+	}
+	return nil
+}
+
+// readable is the revision that a run follows; nil: it is gone, or may not be read.
+func readable(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (*template.Content, error) {
+	content, err := Revision(ctx, c, run.Namespace, *run.Status.Workflow)
+	if errors.Is(err, revisions.ErrGone) || apierrors.IsForbidden(err) {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	return content, err
 }
 
 // Revision reads what a revision of a Workflow has.

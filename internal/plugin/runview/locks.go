@@ -63,19 +63,20 @@ type LockWaiter struct {
 	Name      string     `json:"name"`
 	Step      string     `json:"step,omitempty"`
 	Item      *int32     `json:"item,omitempty"`
-	Permits   int32      `json:"permits"`
+	Permits   int32      `json:"permits,omitempty"` // absent: not known
 	Since     time.Time  `json:"since"`
 	Until     *time.Time `json:"until,omitempty"` // when it ends as LockQueueTimeout; absent: never
 	Why       string     `json:"why"`
 
-	run   *v1alpha1.WorkflowRun
-	wants []want
+	run     *v1alpha1.WorkflowRun
+	wants   []want
+	guessed bool // what it asks for is not known but for this lock
 }
 
 // want is a lock that a run or a step asks for.
 type want struct {
 	lock    string
-	permits int32
+	permits int32 // 0: not known
 }
 
 // LockSight is what was read to show locks.
@@ -199,7 +200,7 @@ func (t *table) waits(run *v1alpha1.WorkflowRun) {
 		for _, x := range wants {
 			l := t.of(x.lock)
 			l.Waiters = append(l.Waiters, LockWaiter{
-				Namespace: run.Namespace, Name: run.Name, Step: step, Item: item, Permits: x.permits, Since: w.StartedAt.UTC(), run: run, wants: wants,
+				Namespace: run.Namespace, Name: run.Name, Step: step, Item: item, Permits: x.permits, Since: w.StartedAt.UTC(), run: run, wants: wants, guessed: len(requests) == 0,
 			})
 		}
 	}
@@ -262,8 +263,11 @@ func requestsOf(run *v1alpha1.WorkflowRun, step string) (of, ofItem []v1alpha1.L
 }
 
 // wantsOf are the locks of requests whose names are known without an expression, and the one that
-// status names.
+// status names. Who waits has requests: none are those of a run whose steps are not known.
 func wantsOf(namespace, named string, requests []v1alpha1.LockRequest) []want {
+	if len(requests) == 0 && !strings.HasPrefix(named, render.MutexPrefix) {
+		return []want{{lock: named}}
+	}
 	all, permits := []want{}, int32(0)
 	for _, r := range requests {
 		w := want{permits: 1}

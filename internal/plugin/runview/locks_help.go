@@ -60,8 +60,10 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 		return "it is not known how many permits there are"
 	case w.Permits > *l.Permits:
 		return fmt.Sprintf("needs %d permits, and there are %d", w.Permits, *l.Permits)
-	case w.Permits > free:
+	case max(1, w.Permits) > free:
 		return fmt.Sprintf("no room: %d of %d free", free, *l.Permits)
+	case w.guessed:
+		return fmt.Sprintf("%d of %d free; it is not known how many permits it needs, and of which other locks", free, *l.Permits)
 	}
 	for _, other := range w.wants {
 		if other.lock != l.Lock && t.lacks(other) {

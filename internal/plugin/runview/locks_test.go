@@ -147,9 +147,10 @@ func TestLocksByName(t *testing.T) {
 
 // mutations: order, or heldText, without the rate makes this fail.
 func TestWhoWaitsForARateIsToldSo(t *testing.T) {
+	asks := v1alpha1.LockRequest{Semaphore: "pool", Key: "eu"}
 	s := LockSight{
 		Whole: true, Now: lockNow,
-		Runs: []v1alpha1.WorkflowRun{holds("begun", 7, "pool/eu"), waitsLock("first", 1, 0, "pool/eu"), waitsLock("second", 2, 0, "pool/eu")},
+		Runs: []v1alpha1.WorkflowRun{holds("begun", 7, "pool/eu"), waitsLock("first", 1, 0, "pool/eu", asks), waitsLock("second", 2, 0, "pool/eu", asks)},
 		Semaphores: []v1alpha1.Semaphore{semaphore("pool", 4, func(s *v1alpha1.Semaphore) {
 			s.Spec.Rate = &v1alpha1.LockRate{Starts: 10, PerSeconds: 60}
 		})},
@@ -157,6 +158,24 @@ func TestWhoWaitsForARateIsToldSo(t *testing.T) {
 	text := lockText(t, Locks(s), 10)
 	if !strings.Contains(text, "2 of 4, 10 in 60s") || strings.Count(text, "there is room: it waits for its rate, 10 in 60 s") != 2 {
 		t.Error(text)
+	}
+}
+
+// mutation: room that is claimed for who asks for nobody knows what makes this fail.
+func TestRoomIsNotClaimedForWhoseLocksAreNotKnown(t *testing.T) {
+	s := LockSight{
+		Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 4), semaphore("full", 2)},
+		Runs: []v1alpha1.WorkflowRun{holds("begun", 7, "pool/eu", "full/eu"), waitsLock("a", 1, 0, "pool/eu"), waitsLock("b", 2, 0, "full/eu"), waitsLock("c", 3, 0, "mutex:team-a/m")},
+	}
+	text := strings.Join(strings.Fields(lockText(t, Locks(s), 10)), " ")
+	for _, want := range []string{
+		"team-a/a - ? 29m ago - 2 of 4 free; it is not known how many permits it needs, and of which other locks",
+		"team-a/b - ? 28m ago - no room: 0 of 2 free",
+		"team-a/c - 1 27m ago - 1 of 1 free; it is not known how many permits it needs, and of which other locks",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
 	}
 }
 

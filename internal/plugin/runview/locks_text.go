@@ -78,14 +78,17 @@ func partsText(out io.Writer, locks []Lock, most int, now time.Time) error {
 func (l *Lock) rows(w io.Writer, most int, now time.Time) {
 	b := l.Bounded(most)
 	row := func(place, namespace, run, step string, permits int32, since *time.Time, fence int64, text string) {
-		at, f := "-", "-"
+		at, f, n := "-", "-", "?"
+		if permits > 0 {
+			n = strconv.Itoa(int(permits))
+		}
 		if since != nil {
 			at = Span(now.Sub(*since)) + " ago"
 		}
 		if fence > 0 {
 			f = strconv.FormatInt(fence, 10)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", Printable(l.Lock, maxTextChars), place, namespace+"/"+run, orDash(step), permits, at, f, Printable(text, maxTextChars))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", Printable(l.Lock, maxTextChars), place, namespace+"/"+run, orDash(step), n, at, f, Printable(text, maxTextChars))
 	}
 	more := func(n int, do string) {
 		if n > 0 {

@@ -199,7 +199,7 @@ func failures(n int32) string {
 }
 
 // pending says why a step has not begun; "" if it never will.
-func (s *step) pending(run *v1alpha1.WorkflowRun, all []step) string {
+func (s *step) pending(run *v1alpha1.WorkflowRun, all []step, now time.Time) string {
 	if statusOf(run).CompletedAt != nil {
 		return ""
 	}
@@ -214,6 +214,16 @@ func (s *step) pending(run *v1alpha1.WorkflowRun, all []step) string {
 		return suspender(run)
 	case statusOf(run).Admission == nil || run.Status.Admission.AdmittedAt == nil:
 		return "the run is not admitted"
+	default:
+		return s.toBegin(run, now)
+	}
+}
+
+// toBegin says what a step waits for that may begin.
+func (s *step) toBegin(run *v1alpha1.WorkflowRun, now time.Time) string {
+	switch w := s.status.LockWait; {
+	case w != nil:
+		return "waits for lock " + Printable(w.Lock, maxErrorChars) + " since " + when(w.StartedAt.Time, now)
 	case !s.takesPlace():
 		return "begins as soon as possible"
 	default:

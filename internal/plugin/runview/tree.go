@@ -180,7 +180,7 @@ func (g *grower) state(s *step) string {
 	cause := errorText(s.status.Error, maxErrorChars)
 	switch s.status.Phase {
 	case v1alpha1.StepPending:
-		return s.pending(g.run, g.all)
+		return s.pending(g.run, g.all, g.now)
 	case v1alpha1.StepDispatched:
 		return s.waitsForWorker(g.now)
 	case v1alpha1.StepBackingOff:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -134,6 +135,21 @@ func TestAStepThatAnotherRunDidNamesIt(t *testing.T) {
 	for by, want := range map[string]string{"": "", "report-x7k2p": "done by run report-x7k2p"} {
 		if got := doneElsewhere(&step{status: v1alpha1.StepStatus{DoneBy: by}}); got != want {
 			t.Errorf("%q: %q", by, got)
+		}
+	}
+}
+
+// mutation: pending that does not look at locks makes this fail.
+func TestAStepThatWaitsForALockSaysSo(t *testing.T) {
+	wait := &v1alpha1.LocksWait{Lock: "mutex:team-a/db\x1b", StartedAt: metav1.NewTime(now.Add(-time.Minute))}
+	for name, spec := range map[string]v1alpha1.Step{
+		"a job": {Name: "migrate", Job: &v1alpha1.Job{Topic: "t"}}, "an approval": {Name: "migrate", Approval: &v1alpha1.Approval{}},
+	} {
+		run := underWay("orders", "acme", "")
+		run.Spec.Steps = []v1alpha1.Step{spec}
+		run.Status.Steps = []v1alpha1.StepStatus{{Name: "migrate", Phase: v1alpha1.StepPending, LockWait: wait}}
+		if got, want := TreeOf(&run, now).Steps[0].Why, "waits for lock mutex:team-a/db  since 2026-11-20T10:09:00Z (60s ago)"; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }

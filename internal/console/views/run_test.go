@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package views_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/console/views"
+)
+
+// pageOf is the page of a run with one step.
+func pageOf(s v1alpha1.StepStatus) views.Run {
+	run := &v1alpha1.WorkflowRun{}
+	run.Spec.Steps = []v1alpha1.Step{{Name: s.Name, Job: &v1alpha1.Job{Topic: "t"}}}
+	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Steps: []v1alpha1.StepStatus{s}}
+	return views.RunOf(&facts.Run{Stored: run, Run: run}, now)
+}
+
+// mutation: bar without the items that wait for locks makes this fail.
+func TestItemsThatWaitForLocksAreInTheBar(t *testing.T) {
+	t.Parallel()
+	page := pageOf(v1alpha1.StepStatus{Name: "all", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{
+		Total: 16, Begun: 12, Succeeded: 4, Groups: []v1alpha1.ItemGroup{{Items: "4-7", Phase: v1alpha1.StepRunning}, {Items: "8-11", Phase: v1alpha1.StepPending}},
+	}})
+	width, said := 0, []string{}
+	for _, part := range page.Steps[0].Bar {
+		width += part.W
+		said = append(said, part.Text)
+	}
+	if got := strings.Join(said, ", "); width != 160 || got != "4 succeeded, 4 running, 4 waiting for locks, 4 to begin" {
+		t.Errorf("%d wide: %s", width, got)
+	}
+}
+
+// mutation: an error that is cut as the tree cuts it, or that is there twice, makes this fail.
+func TestALongErrorOfAStepIsShownWhole(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("0123456789", 100) + "the end"
+	for message, want := range map[string]string{"no such file": "", "": "", long: "E42: " + long} {
+		page := pageOf(v1alpha1.StepStatus{Name: "fetch", Phase: v1alpha1.StepFailed, Error: &v1alpha1.StepError{Code: "E42", Message: message}})
+		if got := page.Steps[0].Error; got != want {
+			t.Errorf("%q: %q", message, got)
+		}
+		if !strings.Contains(page.Steps[0].Why, "E42") {
+			t.Errorf("%q: why is %q", message, page.Steps[0].Why)
+		}
+	}
+}

@@ -6,10 +6,9 @@ import { jetstream } from "@nats-io/jetstream";
 
 const topic = process.argv[2] ?? "demo.node";
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000 });
-const js = jetstream(nc), failed = (what) => JSON.stringify({ status: "Failed", error: { code: "Error", message: String(what).slice(0, 2_000) } });
-let stopping = false;
-process.once("SIGTERM", () => { stopping = true; });
+const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000, inboxPrefix: process.env.INBOX_PREFIX ?? "_INBOX" });
+const js = jetstream(nc), failed = (message, code = "Error", final = false) => JSON.stringify({ status: "Failed", error: { code, message }, final });
+let stopping = false; process.once("SIGTERM", () => { stopping = true; });
 
 async function work(m, ackWait) {
   const get = (name) => m.headers?.get(name) ?? "", id = get("Nats-Msg-Id"), reply = get("Syncopate-Reply"), token = get("Syncopate-Token");
@@ -20,7 +19,8 @@ async function work(m, ackWait) {
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
     const result = await Promise.resolve().then(() => handle(m.json())).then((output) => JSON.stringify({ status: "Succeeded", output }))
-      .catch((err) => failed(err?.message ?? err)).catch(() => failed("what the handler threw cannot be read"));
+      .then((text) => Buffer.byteLength(text) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : text)
+      .catch((err) => failed(String(err?.message ?? err).slice(0, 2_000))).catch(() => failed("what the handler threw cannot be read"));
     await js.publish(reply, result, { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
     m.ack(); // only now: a worker that dies before loses nothing
   } finally { clearInterval(ping); }

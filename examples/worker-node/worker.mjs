@@ -30,7 +30,7 @@ const handle = topic === "demo.conformance" ? conformance : echo;
 const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.mjs") : undefined; // spans of jobs
 
 // Credentials rotate, so a refused login is no reason to give up; and without pings nothing tells that a connection went silent.
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000 });
+const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000, inboxPrefix: process.env.INBOX_PREFIX ?? "_INBOX" });
 const js = jetstream(nc);
 const running = new Set(); // jobs under way; stop(word) ends one without a result, word is the message that settles it
 let stopping = false;

@@ -131,6 +131,28 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	}
 }
 
+// The stream refuses a large result for good: a job that were done again would be
+// until its time-out.
+// mutation: a look at the size that is not there, or counts characters, makes this fail.
+func TestTheShortWorkerAnswersWhatIsTooLarge(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	for _, way := range []string{"fits", "large", "umlauts"} {
+		dispatch(t, js, odd(way), `{"way":"`+way+`"}`)
+	}
+	const handler = `({ way }) => ({ fits: "x".repeat(65534), large: "x".repeat(65535), umlauts: "\u00e4".repeat(40000) })[way]`
+	run(t, dir, withHandler(t, dir, "short.mjs", handler), server.URL())
+	if got := answer(t, js, odd("fits")); got.Status != protocol.StatusSucceeded {
+		t.Errorf("64 KiB: %+v", got)
+	}
+	for _, way := range []string{"large", "umlauts"} {
+		if got := answer(t, js, odd(way)); got.Status != protocol.StatusFailed || !got.Final || got.Error == nil || got.Error.Code != "TooLarge" {
+			t.Errorf("%s: %+v", way, got)
+		}
+	}
+}
+
 func odd(way string) protocol.JobID {
 	return protocol.JobID{RunUID: "8b0e", Step: way, Item: protocol.NoItem, Attempt: 1}
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
 
-    NATS_URL=nats://localhost:4222 python3 worker.py [topic]
+    NATS_URL=nats://localhost:4222 [INBOX_PREFIX=_INBOX_mail] python3 worker.py [topic]
 """
 import base64, collections, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time
 from datetime import datetime
@@ -79,7 +79,8 @@ class NATS:
     def __init__(self, url):
         self.url, self.sock, self.lock = urlparse(url), None, threading.Lock()
         self.max_payload = 1 << 20
-        self.inbox, self.last, self.subs = f"_INBOX.{random.getrandbits(96):x}", 0, {}  # sid: (subject, function)
+        self.inbox = f"{os.environ.get('INBOX_PREFIX', '_INBOX')}.{random.getrandbits(96):x}"
+        self.last, self.subs, self.asked = 0, {}, {}  # by sid: (subject, function), and the subject of a request
         self.unanswered = 0  # pings
         for run in (self._run, self._ping):
             threading.Thread(target=run, daemon=True).start()
@@ -102,6 +103,7 @@ class NATS:
         """Publishes and gives the answer."""
         answers, reply = queue.Queue(), f"{self.inbox}.{random.getrandbits(64):x}"
         sid = self.subscribe(reply, answers.put)
+        self.asked[sid] = subject
         try:
             self.publish(subject, body, headers, reply)
             answer = answers.get(timeout=timeout)
@@ -111,7 +113,7 @@ class NATS:
             answer = None
         finally:
             with self.lock:
-                del self.subs[sid]
+                del self.subs[sid], self.asked[sid]
                 self._send(f"UNSUB {sid}\r\n".encode())
         if answer is None or answer.status == "503":  # nobody listens
             raise ConnectionError(f"no answer from {subject}")
@@ -181,7 +183,7 @@ class NATS:
             elif verb == "PONG":
                 self.unanswered = 0
             elif verb == "-ERR":
-                raise ConnectionError(" ".join(args))
+                self._refused(line.decode(errors="replace"))
             elif verb in ("MSG", "HMSG"):  # subject sid [reply] [bytes of headers] bytes
                 size = int(args[-1])
                 data = stream.read(size + 2)  # with the end of the line
@@ -194,6 +196,18 @@ class NATS:
                     _, function = self.subs.get(int(args[1]), ("", lambda m: None))
                 function(Message(args[0], reply, status, headers, data[head:size]))
         raise ConnectionError("connection closed")
+
+
+    def _refused(self, line):
+        """Ends requests for which a permission is missing: they get no answer, and the connection stays as it is."""
+        if "permissions violation" not in line.lower():
+            raise ConnectionError(line.strip())
+        log(f"NATS: {line.strip()}")
+        subject = re.search(r'for Publish to "([^"]*)"', line, re.IGNORECASE)
+        with self.lock:
+            ends = [self.subs[sid][1] for sid, asked in self.asked.items() if subject and asked == subject[1]]
+        for function in ends:
+            function(None)
 
 
 def parse_headers(head):

@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -73,6 +74,9 @@ func (w *Worker) listen() (*nats.Subscription, error) {
 			w.log.Info("Jobs cancelled", "run", uid, "jobs", n)
 		}
 	})
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		err = ErrConnectionClosed
+	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to control messages: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,62 @@ import (
 
 func jetstreamResults(n protocol.Names) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: n.ResultsStream(), Subjects: []string{"syncopate.results.>"}, Discard: jetstream.DiscardNew}
+}
+
+// Whoever reads the log of a new worker has to learn that its Secret is wrong, and
+// not the operator.
+// mutation: bind that says what it waits for whatever the connection says makes this fail.
+func TestAWorkerThatNATSRefusesSaysSo(t *testing.T) {
+	o := newOperator(t)
+	o.options.Port = o.down()
+	o.options.Username, o.options.Password = "somebody", "right"
+	o.serve(o.options)
+	nc, err := Connect(strings.Replace(o.server.ClientURL(), "://", "://somebody:secret-word@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	w := New(nc, Options{BindInterval: 20 * time.Millisecond, Log: funcr.New(o.logs.add, funcr.Options{})})
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	o.start(w)
+	o.eventually("it says that it is refused", func() bool {
+		return strings.Contains(strings.Join(o.logs.all(), "\n"), "Authorization Violation")
+	})
+	for _, line := range o.logs.all() {
+		if strings.Contains(line, "operator") || strings.Contains(line, "secret-word") {
+			t.Errorf("it says %s", line)
+		}
+	}
+}
+
+// mutation: bind that says why it waits once and for all makes the last part fail; a pull that
+// takes silence for an answer, the first.
+func TestAnIdleWorkerSaysThatNATSIsAwayAndWhatItWaitsForThen(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	o.start(w)
+	says := func(what string) func() bool {
+		return func() bool { return strings.Contains(strings.Join(o.logs.all(), "\n"), what) }
+	}
+	o.eventually("it takes jobs", says("Taking jobs"))
+	port := o.down()
+	o.eventually("it says that NATS is away", says("NATS is not reached"))
+	o.options.StoreDir = t.TempDir() // and with it all consumers
+	o.up(port)
+	o.eventually("it says that the operator is to make the consumer", says("Waiting for the operator"))
+}
+
+// mutation: listen that passes the library's error on makes this fail.
+func TestAConnectionThatIsClosedAlreadyEndsRun(t *testing.T) {
+	o := newOperator(t)
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	w.nc.Close()
+	if err := w.Run(t.Context()); !errors.Is(err, ErrConnectionClosed) {
+		t.Errorf("Run: %v", err)
+	}
 }
 
 // mutation: pull that asks for more than the free slots makes ack pending exceed the bound,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -49,7 +50,7 @@ func (t *topic) run(pulls, work context.Context) error {
 // bind waits for the topic's durable, which the operator makes. It gives nil when ctx ended,
 // or with ErrConnectionClosed.
 func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
-	said := false
+	said := ""
 	for ctx.Err() == nil {
 		c, err := t.js.Consumer(ctx, t.names.JobsStream(), protocol.Durable(t.name))
 		switch {
@@ -58,13 +59,31 @@ func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
 			return c, nil
 		case t.nc.IsClosed():
 			return nil, fmt.Errorf("topic %s: %w", t.name, ErrConnectionClosed)
-		case !said && ctx.Err() == nil:
-			said = true
-			t.log.Info("Waiting for the operator to make the topic's consumer", "topic", t.name, "cause", err.Error())
+		case ctx.Err() == nil:
+			said = t.tellWait(said, err)
 		}
 		t.sleep(ctx, t.jittered(t.options.BindInterval))
 	}
 	return nil, nil
+}
+
+// tellWait says why bind waits, unless that was said before, and gives what was said.
+func (t *topic) tellWait(before string, err error) string {
+	connected := t.nc.IsConnected()
+	cause := err.Error()
+	// A request that a permission is missing for has no answer, either.
+	if last := t.nc.LastError(); last != nil && (!connected || errors.Is(err, context.DeadlineExceeded)) {
+		cause += ": " + last.Error()
+	}
+	said := fmt.Sprint(connected, cause)
+	switch {
+	case said == before:
+	case connected:
+		t.log.Info("Waiting for the operator to make the topic's consumer", "topic", t.name, "cause", cause)
+	default:
+		t.log.Info("NATS is not reached", "topic", t.name, "servers", t.nc.Servers(), "cause", cause) // without the user
+	}
+	return said
 }
 
 // pull asks once for as many jobs as there are free slots, and starts them. Jobs that come after
@@ -94,6 +113,9 @@ func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan
 	}
 	if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
 		return fmt.Errorf("pull: %w", err)
+	}
+	if !t.nc.IsConnected() { // the library has kept the request for later, and says nothing
+		return fmt.Errorf("pull: %w", nats.ErrDisconnected)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func installNode(t *testing.T) string {
 	t.Helper()
 	needs(t, "node", "npm")
 	dir := t.TempDir()
-	for _, file := range []string{"worker.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(filepath.Join(examples, "worker-node", file))
 		if err != nil {
 			t.Fatal(err)

@@ -185,10 +185,10 @@ func (l Letter) OriginalHeader() map[string][]string {
 // originalName is the name that a header of a letter had in the message; false: it was not there.
 func originalName(name string) (string, bool) {
 	rest, moved := strings.CutPrefix(name, HeaderOriginalPrefix)
-	if moved && forServer(rest) {
+	if moved && reserved(rest) {
 		return rest, true
 	}
-	return name, !forServer(name) && !strings.HasPrefix(name, headerDead)
+	return name, !reserved(name) && !strings.HasPrefix(name, headerDead)
 }
 
 // letter reads what the headers say. A letter that something else than Syncopate published is shown

@@ -37,8 +37,8 @@ const (
 	HeaderDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
 	HeaderTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
 	// HeaderOriginalPrefix stands before headers of the message that mean something to the server
-	// (Nats-...). A redrive takes it off, and leaves out the Msg-Id and what the message expected
-	// to be the last in its stream.
+	// (Nats-...) or to the client library (Status, Description). A redrive takes it off, and leaves
+	// out the Msg-Id and what the message expected to be the last in its stream.
 	HeaderOriginalPrefix = "Syncopate-Original-"
 )
 
@@ -92,8 +92,8 @@ func (w *Writer) message(e Entry) *nats.Msg {
 	m.Data = e.Body
 	for name, values := range e.Header {
 		// The server would act on these: drop the letter as a duplicate, expect a sequence,
-		// let it expire.
-		if forServer(name) {
+		// let it expire. So would who lists letters.
+		if reserved(name) {
 			name = HeaderOriginalPrefix + name
 		}
 		m.Header[name] = values
@@ -120,9 +120,12 @@ func (w *Writer) explain(h nats.Header, e Entry) {
 	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d/%d", w.conn.Names.ResultsStream(), e.Sequence, e.StoredAt.UnixNano()))
 }
 
-// forServer says whether a header means something to the server.
-func forServer(name string) bool {
-	return len(name) >= len(natsHeaders) && strings.EqualFold(name[:len(natsHeaders)], natsHeaders)
+// reserved says whether a header means something to the server, or to the client library:
+// that takes a message without a body, as all are in a list, for a word of the server if it
+// has a status.
+func reserved(name string) bool {
+	return len(name) >= len(natsHeaders) && strings.EqualFold(name[:len(natsHeaders)], natsHeaders) ||
+		strings.EqualFold(name, "Status") || strings.EqualFold(name, "Description")
 }
 
 // Text is what a dead letter has of its cause: a line of 512 bytes at most. The cause may repeat a

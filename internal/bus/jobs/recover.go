@@ -139,8 +139,9 @@ const mostAsked = 16
 
 // Gone lists those of a run's attempts, all of one topic, that are in neither stream. It costs two
 // small requests, and a read for each job that is not in JOBS: for 16 of them. If one of these is
-// gone, all that it did not ask about are listed, too. It fences nothing. What is to be done about
-// those is Recover's, which looks for each. Errors are those of Recover.
+// gone, all that it did not ask about are listed, too. It fences nothing, and makes sure that what
+// is queued can be had by workers. What is to be done about those that are gone is Recover's, which
+// looks for each. Errors are those of Recover.
 func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
 	_, gone, notAsked, err := q.look(ctx, topic, ids)
 	if len(gone) > 0 { // jobs that go out together are lost together
@@ -153,20 +154,22 @@ func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (g
 // are. It asks no more than Gone, so not all that are Answered may be among them. It fences
 // nothing, and makes sure that what is queued can be had by workers. Errors are those of Recover.
 func (q *Queue) Found(ctx context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]RecoverOutcome, error) {
-	if err := q.conn.Usable(ctx); err != nil {
-		return nil, q.conn.Retryable("look for jobs", err)
-	}
-	if err := q.topics.ensure(ctx, topic); err != nil {
-		return nil, err
-	}
 	found, _, _, err := q.look(ctx, topic, ids)
 	return found, err
 }
 
-// look looks for jobs in JOBS, and for the results of the first of those that are not there.
+// look looks for jobs in JOBS, and for the results of the first of those that are not there. The
+// topic's consumer may be gone, with its jobs still queued: it makes that first, as nothing else
+// would until the next job of the topic.
 func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (found map[protocol.JobID]RecoverOutcome, gone, notAsked []protocol.JobID, err error) {
 	if len(ids) == 0 {
 		return nil, nil, nil, nil
+	}
+	if err := q.conn.Usable(ctx); err != nil {
+		return nil, nil, nil, q.conn.Retryable("look for jobs", err)
+	}
+	if err := q.topics.ensure(ctx, topic); err != nil {
+		return nil, nil, nil, err
 	}
 	queued, err := q.conn.Filled(ctx, q.conn.Names.JobsStream(), q.conn.Names.RunJobs(topic, ids[0].RunUID))
 	if err != nil {

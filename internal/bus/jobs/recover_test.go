@@ -356,20 +356,40 @@ func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	}
 }
 
-// mutation: Found without ensure makes this fail: the job would wait until the next of its topic.
+// mutation: a look without ensure makes this fail: the job would wait until the next of its topic.
 func TestWhatIsFoundCanBeHadByWorkers(t *testing.T) {
 	t.Parallel()
-	b := newQueue(t, natstest.Start(t))
-	j := testJob(1)
-	publish(t, b, j)
-	b.topics.recheck = 0 // as if a minute had passed
-	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), "web_fetch"); err != nil {
-		t.Fatal(err)
+	for name, look := range map[string]func(*Queue, Job) error{
+		"Found": func(b *Queue, j Job) error {
+			found, err := b.Found(t.Context(), j.Topic, []protocol.JobID{j.ID})
+			if err == nil && found[j.ID] != Queued {
+				return fmt.Errorf("found %v", found)
+			}
+			return err
+		},
+		"Gone": func(b *Queue, j Job) error {
+			gone, err := b.Gone(t.Context(), j.Topic, []protocol.JobID{j.ID})
+			if err == nil && len(gone) > 0 {
+				return fmt.Errorf("%v are gone", gone)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newQueue(t, natstest.Start(t))
+			j := testJob(1)
+			publish(t, b, j)
+			b.topics.recheck = 0 // as if a minute had passed
+			if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), "web_fetch"); err != nil {
+				t.Fatal(err)
+			}
+			if err := look(b, j); err != nil {
+				t.Fatal(err)
+			}
+			bustest.Take(t, b.conn, j.Topic)
+		})
 	}
-	if found, err := b.Found(t.Context(), j.Topic, []protocol.JobID{j.ID}); err != nil || found[j.ID] != Queued {
-		t.Fatalf("found %v, %v", found, err)
-	}
-	bustest.Take(t, b.conn, j.Topic)
 }
 
 // mutation: Gone that leaves what it does not ask about to later looks makes this fail: they are

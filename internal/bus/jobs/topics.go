@@ -15,6 +15,11 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+// topicPulls is how many pulls of a topic may wait at the server. It refuses those beyond, and
+// a worker has several. The server's own default is 512. It cannot be changed of a consumer
+// that is there.
+const topicPulls = 16_384
+
 // maxTopics bounds the memory of known topics. Beyond it everything is asked for again, which is
 // slow but right.
 const maxTopics = 10_000
@@ -148,6 +153,7 @@ func (t *topics) config(topic string) jetstream.ConsumerConfig {
 		AckWait:           jobAckWait,
 		MaxDeliver:        -1, // attempts are counted by the operator; a cap here would strand the job in the queue
 		MaxAckPending:     t.options.MaxAckPending,
+		MaxWaiting:        topicPulls,
 		InactiveThreshold: t.options.TopicInactivity,
 	}
 }

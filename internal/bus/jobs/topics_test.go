@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 func jobOf(topic string, n int) Job {
@@ -73,4 +75,35 @@ func TestALookDoesNotKeepATopicAlive(t *testing.T) {
 		w, err := b.Workers(t.Context(), "web.fetch")
 		return err == nil && !w.Exists
 	})
+}
+
+// A process of a worker has several pulls at the server while it is idle. mutation: the server's
+// own bound makes this fail.
+func TestManyIdleWorkersOfATopicAreServed(t *testing.T) {
+	t.Parallel()
+	const pulls = 600 // more than the server lets wait of itself
+	b := newQueue(t, natstest.Start(t))
+	j := testJob(1)
+	publish(t, b, j)
+	bustest.Take(t, b.conn, j.Topic)
+	refused := make(chan *nats.Msg, pulls)
+	inbox := b.conn.NATS.NewInbox()
+	sub, err := b.conn.NATS.ChanSubscribe(inbox, refused)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	for range pulls {
+		request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, time.Minute)
+		if err := b.conn.NATS.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+b.conn.Names.JobsStream()+"."+protocol.Durable(j.Topic), inbox, request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bustest.Eventually(t, "all pulls wait, or are refused", func() bool {
+		c, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.JobsStream(), protocol.Durable(j.Topic))
+		return err == nil && c.CachedInfo().NumWaiting+len(refused) == pulls
+	})
+	if len(refused) > 0 {
+		t.Errorf("%d are refused: %v", len(refused), (<-refused).Header)
+	}
 }

@@ -23,8 +23,7 @@ import (
 )
 
 // The contract names the settings; this is what goes over the wire.
-// mutation: Consume without PullExpiry, PullHeartbeat or PullMaxMessages makes this fail:
-// the library's defaults.
+// mutation: a pull without one of them makes this fail.
 func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -53,8 +52,7 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 		if err := json.Unmarshal(m.Data, &pull); err != nil {
 			t.Fatal(err)
 		}
-		// The library asks for a moment less than it is told.
-		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.options.partitionShare()) {
+		if pull.Expires != pullExpiry || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.options.partitionShare()) {
 			t.Fatalf("pull %+v", pull)
 		}
 		seen[m.Subject[strings.LastIndex(m.Subject, ".")+1:]] = true
@@ -96,24 +94,24 @@ func TestAPartitionThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-// mutation: no bound of bytes, a place that is not given back, an ack for what finds no room, or a
-// wait that does not grow, makes this fail.
+// mutation: an ack for what finds no room, or a wait that does not grow, makes this fail.
 func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
 	b := offline(t, bus.Config{Rand: func() float64 { return 0.5 }, Clock: clocktesting.NewFakeClock(time.Now())}, Options{})
 	f := newFeed(b, 0, nil)
 	var sent []string
-	arrive := func(name string, size int) {
-		d := &Delivery{consumer: b, ledger: f.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
+	arrive := func(name string) {
+		d := &Delivery{consumer: b, ledger: f.ledger, key: messageKey{sequence: uint64(len(name))}, receipt: wire{name: name, sent: &sent}}
 		_ = f.ledger.admit(d, b.conn.Clock.Now(), f.measured)
 		f.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.conn.Clock.Now()})
 	}
-	arrive("one", poisonBytes) // as large as all there is
-	arrive("another", 1)
-	arrive("and one more", 1)
-	p := <-f.burial.queue
-	f.burial.done(p)
-	arrive("after it", 1)
-	if diff := cmp.Diff([]string{"another nak 2.002s", "and one more nak 2.004s"}, sent); diff != "" || len(f.burial.queue) != 1 {
+	for i := range poisonQueue {
+		arrive(strings.Repeat("x", 100+i))
+	}
+	arrive("another")
+	arrive("and one more")
+	<-f.burial.queue
+	arrive("after it")
+	if diff := cmp.Diff([]string{"another nak 2.002s", "and one more nak 2.004s"}, sent); diff != "" || len(f.burial.queue) != poisonQueue {
 		t.Errorf("%d wait, on the wire (-want +got):\n%s", len(f.burial.queue), diff)
 	}
 }
@@ -143,11 +141,6 @@ func (s *stuck) Info(context.Context) (*jetstream.ConsumerInfo, error) {
 	s.asks <- struct{}{}
 	return &s.info, nil
 }
-
-// openSubscription never ends.
-type openSubscription struct{ jetstream.ConsumeContext }
-
-func (openSubscription) Closed() <-chan struct{} { return nil }
 
 // noted is a clock that counts who has asked how long ago something was.
 type noted struct {
@@ -181,7 +174,7 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			done := make(chan error, 1)
-			go func() { done <- f.watch(ctx, consumer, openSubscription{}) }()
+			go func() { done <- f.watch(ctx, consumer, &pulls{feed: f}) }()
 			bustest.Eventually(t, "it watches", fake.HasWaiters)
 			checks := int(2*stallAfter/stallCheck) + 1
 			for range checks {

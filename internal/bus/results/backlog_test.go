@@ -101,28 +101,12 @@ func TestForgedResultsThatCannotBePutAsideHoldUpNoGoodOne(t *testing.T) {
 	settle(t, bustest.Receive(t, "the good result", got, 1)[0], nil)
 }
 
-// storedWire is a message of a stream.
-type storedWire struct {
-	jetstream.Msg
-	sequence uint64
-	subject  string
-	header   nats.Header
+// delivered is a message as the server delivers it.
+func delivered(sequence int, subject string, header nats.Header, data []byte) *nats.Msg {
+	return &nats.Msg{
+		Subject: subject, Reply: fmt.Sprintf("$JS.ACK.S.C.1.%d.%[1]d.%d.0", sequence, time.Now().UnixNano()), Header: header, Data: data, Sub: &nats.Subscription{},
+	}
 }
-
-func (m storedWire) Subject() string      { return m.subject }
-func (m storedWire) Headers() nats.Header { return m.header }
-func (m storedWire) Reply() string        { return "reply" }
-func (m storedWire) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}, NumDelivered: 1}, nil
-}
-
-// largeWire is a stored message of a size.
-type largeWire struct {
-	storedWire
-	data []byte
-}
-
-func (m largeWire) Data() []byte { return m.data }
 
 // held makes deliveries of large results, and gives what each holds of the heap, in bytes.
 func heldPerResult(t *testing.T, b *Consumer, n, size int) int {
@@ -138,10 +122,8 @@ func heldPerResult(t *testing.T, b *Consumer, n, size int) int {
 	l := newLedger(newReturns())
 	for i := range n {
 		id := bustest.JobID(i)
-		d, err := b.read(l, largeWire{
-			storedWire{sequence: uint64(i + 1), subject: b.conn.Names.Result(id), header: nats.Header{protocol.HeaderToken: {b.keys.Sign(id)}}},
-			fmt.Appendf(nil, `{"status":"Succeeded","output":%s}`, output),
-		})
+		d, err := b.read(l, delivered(i+1, b.conn.Names.Result(id), nats.Header{protocol.HeaderToken: {b.keys.Sign(id)}},
+			fmt.Appendf(nil, `{"status":"Succeeded","output":%s}`, output)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,28 +44,31 @@ func outcomeOf(reason string) string {
 
 // putAside returns after the dead letter of a delivery is stored.
 func (d *Delivery) putAside(ctx context.Context, reason string, cause error) error {
-	o := d.original
-	if o == nil {
-		var err error
-		if o, err = d.consumer.readBack(ctx, d.key); err != nil {
-			return err
-		}
-	}
-	return d.consumer.dead.Write(ctx, deadletters.Entry{
-		Reason: reason, Cause: cause, RunUID: d.ID.RunUID, Subject: d.subject, Sequence: d.key.sequence, StoredAt: d.PublishedAt,
-		Deliveries: d.Deliveries, Header: o.header, Body: o.body,
+	return d.consumer.readBack(ctx, d.key, func(m *bus.Message) error {
+		return d.consumer.dead.Write(ctx, deadletters.Entry{
+			Reason: reason, Cause: cause, RunUID: d.ID.RunUID, Subject: d.subject, Sequence: d.key.sequence, StoredAt: d.PublishedAt,
+			Deliveries: d.Deliveries, Header: m.Header, Body: m.Data,
+		})
 	})
 }
 
-// readBack reads a result that was delivered, and let go, from the stream: it stays there until
-// it is settled.
-func (c *Consumer) readBack(ctx context.Context, key messageKey) (*original, error) {
+// readBack reads a result that was delivered, and let go, from the stream: it stays there until it
+// is settled. use must not keep its headers: in memory they may take many times their size, so
+// few messages are held whole at a time. Errors: *bus.RetryError, those of use.
+func (c *Consumer) readBack(ctx context.Context, key messageKey, use func(*bus.Message) error) error {
+	const what = "read a result once more"
+	select {
+	case c.whole <- struct{}{}:
+		defer func() { <-c.whole }()
+	case <-ctx.Done():
+		return c.conn.Retryable(what, context.Cause(ctx))
+	}
 	m, err := c.conn.Read(ctx, c.conn.Names.ResultsStream(), bus.Query{Seq: key.sequence})
 	switch {
 	case err != nil:
-		return nil, c.conn.Retryable("read the message of a dead letter", err)
+		return c.conn.Retryable(what, err)
 	case m == nil || m.Time.UnixNano() != key.storedAt:
-		return nil, c.conn.Retryable("read the message of a dead letter", errMessageGone)
+		return c.conn.Retryable(what, errMessageGone)
 	}
-	return &original{header: m.Header, body: m.Data}, nil
+	return use(m)
 }

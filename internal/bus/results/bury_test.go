@@ -5,6 +5,7 @@ package results
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +13,15 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -175,5 +179,62 @@ func TestPoisonNeitherReachesTheHandlerNorDelaysItsNeighbours(t *testing.T) {
 	}
 	if c := testutil.ToFloat64(metrics.results.WithLabelValues(OutcomeRejected)); c != 4 {
 		t.Errorf("results_total{rejected} = %v", c)
+	}
+}
+
+// What a message that is no result weighs in memory must not depend on its headers: as a map they
+// take many times what the stream counts. mutation: a delivery that keeps its headers, or a token
+// that is a part of them, makes this fail.
+func TestPoisonIsHeldWithoutItsHeaders(t *testing.T) {
+	const n, most = 50, 4 << 10
+	b := offline(t, bus.Config{}, Options{})
+	l := newLedger(newReturns())
+	read := func(i int) *Delivery {
+		text := strings.Builder{}
+		fmt.Fprintf(&text, "NATS/1.0\r\n%s: %s\r\n", protocol.HeaderToken, keys.Keyring{Current: bustest.ForeignKey()}.Sign(bustest.JobID(i)))
+		for name := range 9_000 {
+			fmt.Fprintf(&text, "%x:\r\n", 1<<16+name)
+		}
+		header, err := nats.DecodeHeadersMsg([]byte(text.String() + "\r\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := b.read(l, delivered(i+1, b.conn.Names.Result(bustest.JobID(i)), header, nil))
+		if !errors.Is(err, ErrBadToken) {
+			t.Fatal(err)
+		}
+		return d
+	}
+	held := make([]*Delivery, 0, n)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		held = append(held, read(i))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if per := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; per > most {
+		t.Errorf("%d bytes are held for a message without a body", per)
+	}
+	runtime.KeepAlive(held)
+}
+
+// mutation: readBack without a bound makes this fail.
+func TestFewMessagesAreHeldWhole(t *testing.T) {
+	t.Parallel()
+	b := newTestConsumer(t, natstest.Start(t))
+	got, _ := collect(t, b)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	d := bustest.Receive(t, "result", got, 1)[0]
+	for range maxWhole {
+		b.whole <- struct{}{}
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.Settle(t.Context(), Permanent("r", nil)) }()
+	bustest.Nothing(t, "one more is held whole", done, 100*time.Millisecond)
+	<-b.whole
+	if err := bustest.Receive(t, "it is settled", done, 1)[0]; err != nil || !d.Buried() {
+		t.Errorf("settled with %v, buried %t", err, d.Buried())
 	}
 }

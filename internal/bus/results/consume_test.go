@@ -285,7 +285,7 @@ func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 }
 
 // The consumers vanish while nobody is connected, so no message tells of it.
-// mutation: no check in onError makes this fail: only the watchdog would find out.
+// mutation: no ask in word makes this fail: only the watchdog would find out.
 func TestConsumersThatVanishedInARestartAreMadeAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)

@@ -30,13 +30,17 @@ const (
 	pullExpiry    = 5 * time.Second
 	pullHeartbeat = time.Second
 	pullBatch     = 256
-	// pullBytes bounds one pull: of each partition, two pulls may wait in the client's buffer. A
-	// larger message would never come.
+	// pullBytes bounds one pull: what it brings may wait in the client's buffer. A larger message
+	// would never come.
 	pullBytes = 128 << 10
 	// pullSlack is what the server counts of a message beside its body and headers: subjects.
 	pullSlack = 8 << 10
 
 	workQueue = 16 // results of a partition that wait for the handler
+
+	// maxWhole is how many messages are held whole at a time, headers and all, to be put aside or
+	// read once more.
+	maxWhole = 8
 )
 
 // Options of a Consumer. Zero values mean the defaults given.
@@ -73,13 +77,14 @@ type Consumer struct {
 	following following
 	returns   *returns
 	sizes     singleflight.Group // of requests for largestResult
+	whole     chan struct{}      // has a place for each message that is held whole
 }
 
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
 func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Options) *Consumer {
 	return &Consumer{
 		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, anew: map[int]bool{}, feeds: map[int]*running{}},
-		returns: newReturns(),
+		returns: newReturns(), whole: make(chan struct{}, maxWhole),
 	}
 }
 

@@ -5,14 +5,18 @@ package results
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
+
+// heldToken is how many bytes of a token are kept to be judged again. No key makes a token
+// of so many.
+const heldToken = 128
 
 // Delivery is a result that waits to be settled. Its exported fields do not change.
 type Delivery struct {
@@ -22,26 +26,20 @@ type Delivery struct {
 	PublishedAt time.Time // when the stream stored it
 	Deliveries  uint64    // how often it was delivered when it was handed out, from 1; may restart after the server did
 	Failures    int       // of its deliveries, how many failed as CountsAsFailure says; as far as this process remembers
-	Size        int       // bytes of the body, as published: about what the delivery holds in memory
+	Size        int       // bytes of the body, as published: about what an authentic delivery holds in memory
 
 	consumer *Consumer
 	ledger   *ledger
 	key      messageKey
 	subject  string // that it was published to
-	// original is the message, while nobody knows whether it is authentic. Else it is let go when
-	// it is decoded: what is needed of it later, for a dead letter, is in the stream.
-	original *original
+	// token is that of a message which nobody knows to be authentic. The message itself is let go
+	// in any case: what is needed of it later is in the stream.
+	token string
 
 	// Guarded by ledger.mu.
 	receipt receipt // of the newest delivery of the message
 	state   deliveryState
 	buried  bool
-}
-
-// original is a message as it was published.
-type original struct {
-	header nats.Header
-	body   []byte
 }
 
 // messageKey names a message. The time tells apart equal sequences of a stream that was made anew.
@@ -62,7 +60,7 @@ const (
 
 // read makes a Delivery of a message. With an error it must not reach a handler: the Delivery is
 // good for Settle only, or nil if the message does not come from JetStream.
-func (c *Consumer) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
+func (c *Consumer) read(l *ledger, m *nats.Msg) (*Delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
@@ -71,27 +69,25 @@ func (c *Consumer) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	came := c.conn.Delivered(stream, meta.Sequence.Stream, meta.Timestamp)
 	d := &Delivery{
 		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, consumer: c, ledger: l,
-		receipt: guarded{receipt: c.receiptOf(m), came: came}, original: &original{header: m.Headers(), body: m.Data()}, Size: len(m.Data()),
-		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()}, subject: m.Subject(),
+		receipt: guarded{receipt: c.receiptOf(m.Reply), came: came}, Size: len(m.Data),
+		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()}, subject: m.Subject,
 	}
-	if d.ID, err = c.conn.Names.ParseResult(m.Subject()); err != nil {
+	if d.ID, err = c.conn.Names.ParseResult(m.Subject); err != nil {
 		return d, Permanent(deadletters.ReasonUndecodable, err)
 	}
-	if !c.keys.Verify(d.ID, d.original.token()) {
+	if token := m.Header.Get(protocol.HeaderToken); !c.keys.Verify(d.ID, token) {
+		d.token = strings.Clone(token[:min(len(token), heldToken)]) // it is a part of the headers, which are let go
 		return d, Permanent(deadletters.ReasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
 	}
-	d.decode()
+	d.decode(m.Data)
 	return d, nil
 }
 
-func (o *original) token() string { return o.header.Get(protocol.HeaderToken) }
-
-// decode reads what an authentic message says, and lets the message go.
-func (d *Delivery) decode() {
-	if d.Result, d.Rejected = decodeResult(d.original.body); d.Rejected != nil {
+// decode reads what the body of an authentic message says.
+func (d *Delivery) decode(body []byte) {
+	if d.Result, d.Rejected = decodeResult(body); d.Rejected != nil {
 		d.Result = protocol.Result{}
 	}
-	d.original = nil
 }
 
 // Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's

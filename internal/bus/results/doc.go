@@ -81,16 +81,20 @@
 // # Memory
 //
 // A Delivery holds what was decoded, once, and Size says about how much that is. Its message is let
-// go: settling needs a subject, and the body of a dead letter is read from the stream again. A
-// message that is not known to be authentic is held whole, 256 KiB of them in a partition. Of each
-// partition, two pulls of 128 KiB may be on their way, or of one message if the stream takes
-// larger ones.
+// go: settling needs a subject, and the body of a dead letter is read from the stream again. Of a
+// message that is not known to be authentic only the token is held, of 64 in a partition. Eight
+// messages are held whole at a time, to be put aside or read once more. Of each partition, one pull
+// of 128 KiB may be on its way, or of one message if the stream takes larger ones; two after a pull
+// was taken for lost.
 // Receiving waits for handle. The handler bounds how much is held after that: Settle with a delay
 // frees it.
 //
 // # Failure handling
 //
 //   - An ack or NAK that is lost costs one AckWait.
+//   - A pull that the server does not speak of for three seconds is taken for lost, and sent again.
+//     What looks like a word of the server, and is a message of the stream, is a result like
+//     others.
 //   - A consumer that vanished is created again.
 //   - A consumer that may have less unsettled than Options say gets our bound if the server lets
 //     it: earlier versions made it so.

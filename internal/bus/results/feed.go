@@ -124,59 +124,47 @@ func (f *feed) consumeOnce(ctx context.Context) error {
 		return err
 	}
 	f.touch()
-	sub, err := c.Consume(func(m jetstream.Msg) { f.receive(ctx, m) },
-		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, f.consumer.options.partitionShare()), max(pullBytes, size+pullSlack)),
-		// The library's defaults stall for 30 s at a change of leader.
-		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { f.onError(err) }))
+	p, err := newPulls(f, pullRequest{
+		Batch: min(pullBatch, f.consumer.options.partitionShare()), MaxBytes: max(pullBytes, size+pullSlack), Expires: pullExpiry, Heartbeat: pullHeartbeat,
+	}, func(m *nats.Msg) { f.receive(ctx, m) })
 	if err != nil {
-		return fmt.Errorf("subscribe: %w", err)
+		return err
 	}
 	f.failed = 0
-	err = f.watch(ctx, c, sub)
-	f.unsubscribe(sub)
+	err = f.watch(ctx, c, p)
+	p.drain()
 	return err
 }
 
-// unsubscribe waits until the last message that was on its way has been received, or is
-// never to come.
-func (f *feed) unsubscribe(sub jetstream.ConsumeContext) {
-	done := sub.Closed()
-	sub.Drain()
-	t := f.consumer.conn.Clock.NewTimer(drainTimeout)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C():
-	}
-}
-
-func (f *feed) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
+func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error {
 	ticker := f.consumer.conn.Clock.NewTicker(stallCheck)
 	defer ticker.Stop()
 	rounds := f.consumer.conn.Clock.NewTicker(strandedCheck)
 	defer rounds.Stop()
-	closed := sub.Closed()
+	beats := f.consumer.conn.Clock.NewTicker(pullHeartbeat)
+	defer beats.Stop()
 	var seen suspicion
 	var left stranded
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-closed:
+		case <-p.closed:
 			return errors.New("subscription ended")
+		case <-p.connected:
+			p.again()
+		case <-beats.C():
+			p.beat()
 		case <-f.check:
-			if err := f.gone(ctx, c); err != nil {
-				return err
-			}
+			err = f.gone(ctx, c)
 		case <-ticker.C():
-			if err := f.stalled(ctx, c, &seen); err != nil {
-				return err
-			}
+			err = f.stalled(ctx, c, &seen)
 		case <-rounds.C():
-			if err := left.look(ctx, f, c); err != nil {
-				return err
-			}
+			err = left.look(ctx, f, c)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -231,12 +219,13 @@ func isStalled(info *jetstream.ConsumerInfo) bool {
 	return info.NumPending > 0 && room || info.NumWaiting == 0
 }
 
-func (f *feed) onError(err error) {
+func (f *feed) tellPull(err error) {
 	f.consumer.conn.Log.V(1).Info("Pull failed", "consumer", f.name, "cause", err.Error())
-	if !errors.Is(err, nats.ErrNoResponders) {
-		return
-	}
-	select { // nobody serves this consumer: it may be gone
+}
+
+// ask has watch look whether the consumer is gone.
+func (f *feed) ask() {
+	select {
 	case f.check <- struct{}{}:
 	default:
 	}
@@ -248,7 +237,7 @@ func (f *feed) touch() {
 }
 
 // receive sorts a message.
-func (f *feed) receive(ctx context.Context, m jetstream.Msg) {
+func (f *feed) receive(ctx context.Context, m *nats.Msg) {
 	f.touch()
 	d, err := f.consumer.read(f.ledger, m)
 	if d == nil {

@@ -16,10 +16,9 @@ import (
 const (
 	// buriers is how many messages of a partition are judged and put aside at the same time.
 	buriers = 2
-	// poisonQueue and poisonBytes bound the messages of a partition that wait for that: they
-	// are held whole.
+	// poisonQueue bounds the messages of a partition that wait for that. Of each, only what names
+	// it is held, and its token.
 	poisonQueue = 64
-	poisonBytes = 256 << 10
 	// poisonCost is the least time between two messages of a partition that found no room there and
 	// come again; poisonWait bounds the wait of one.
 	poisonCost = 2 * time.Millisecond
@@ -46,9 +45,8 @@ type poisoned struct {
 type burial struct {
 	queue chan poisoned
 
-	mu    sync.Mutex
-	bytes int
-	pace  *share.Pace
+	mu   sync.Mutex
+	pace *share.Pace
 }
 
 func newBurial() *burial {
@@ -57,23 +55,14 @@ func newBurial() *burial {
 
 // add queues a message, or says after which time it may come again.
 func (b *burial) add(p poisoned) (queued bool, wait time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.bytes == 0 || b.bytes+p.delivery.Size <= poisonBytes {
-		select {
-		case b.queue <- p:
-			b.bytes += p.delivery.Size
-			return true, 0
-		default:
-		}
+	select {
+	case b.queue <- p:
+		return true, 0
+	default:
 	}
-	return false, b.pace.Wait("", poisonCost, p.at)
-}
-
-func (b *burial) done(p poisoned) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bytes -= p.delivery.Size
+	return false, b.pace.Wait("", poisonCost, p.at)
 }
 
 // setAside queues a message to be put aside, or gives it back.
@@ -94,7 +83,6 @@ func (f *feed) buryPoison(ctx context.Context) {
 			return
 		case p := <-f.burial.queue:
 			f.bury(ctx, p)
-			f.burial.done(p)
 		}
 	}
 }
@@ -125,11 +113,10 @@ func (f *feed) secondLook(ctx context.Context, p poisoned) error {
 		return p.cause
 	}
 	d := p.delivery
-	ok, err := f.consumer.keys.Authentic(ctx, d.ID, d.original.token(), p.at)
+	ok, err := f.consumer.keys.Authentic(ctx, d.ID, d.token, p.at)
 	switch {
 	case ok:
-		d.decode()
-		return nil
+		return f.readAuthentic(ctx, d)
 	case err == nil:
 		return p.cause
 	case !errors.Is(err, bus.ErrConfig):
@@ -142,4 +129,17 @@ func (f *feed) secondLook(ctx context.Context, p poisoned) error {
 	default:
 		return p.cause
 	}
+}
+
+// readAuthentic reads what a message says that is authentic after all. That it cannot be read now
+// says nothing about the message, so it does not count as a failure.
+func (f *feed) readAuthentic(ctx context.Context, d *Delivery) error {
+	err := f.consumer.readBack(ctx, d.key, func(m *bus.Message) error {
+		d.decode(m.Data)
+		return nil
+	})
+	if err != nil {
+		return &bus.RetryError{Class: bus.ClassStoreUnavailable, Delay: f.consumer.conn.Jittered(defaultNakDelay), Err: err}
+	}
+	return nil
 }

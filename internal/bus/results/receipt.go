@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // receipt says to the server what becomes of a message.
@@ -36,7 +35,7 @@ type slip struct {
 }
 
 // receiptOf gives the receipt of a message that can be let go.
-func (c *Consumer) receiptOf(m jetstream.Msg) receipt { return slip{nc: c.conn.NATS, reply: m.Reply()} }
+func (c *Consumer) receiptOf(reply string) receipt { return slip{nc: c.conn.NATS, reply: reply} }
 
 func (s slip) publish(text string) error {
 	if err := s.nc.Publish(s.reply, []byte(text)); err != nil {

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package results
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// silentBeats is after how many beats without a word of the server a pull is taken for lost.
+const silentBeats = 3
+
+// Words of the server about a pull.
+const (
+	wordHeartbeat = "100"
+	wordTimeout   = "408"
+	wordConflict  = "409" // the pull has ended for another reason, which a text names
+)
+
+// pulls asks the server for the results of a partition, one pull at a time.
+//
+// The library's Consume and Fetch are not fit for what workers publish: they take a message without
+// a body for a word of the server if it has a header Status, and their next pull carries its
+// Nats-Pin-Id. Here a word of the server is what nobody can acknowledge, and no word ends the
+// subscription: one that is odd has the server asked.
+type pulls struct {
+	feed      *feed
+	receive   func(*nats.Msg)
+	sub       *nats.Subscription
+	inbox     string
+	request   []byte
+	batch     int
+	closed    chan struct{}
+	connected chan nats.Status // has a value after a reconnect: the pull that was under way is gone
+
+	mu      sync.Mutex
+	serial  int // of the pull under way: words about it come to a subject of its own
+	brought int // messages since it was sent
+	beats   int // since the last word or message
+	busy    bool
+	ended   bool
+}
+
+// pullRequest is what the server wants to be asked.
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+// newPulls subscribes, and sends the first pull. receive is called with one message after the
+// other, and while it waits nothing more is pulled. The pulls have to be drained.
+func newPulls(f *feed, want pullRequest, receive func(*nats.Msg)) (*pulls, error) {
+	request, err := json.Marshal(want)
+	if err != nil {
+		return nil, fmt.Errorf("encode pull: %w", err)
+	}
+	nc := f.consumer.conn.NATS
+	p := &pulls{feed: f, receive: receive, inbox: nc.NewInbox(), request: request, batch: want.Batch, closed: make(chan struct{})}
+	if p.sub, err = nc.Subscribe(p.inbox+".*", p.take); err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	p.sub.SetClosedHandler(func(string) { close(p.closed) })
+	p.connected = nc.StatusChanged(nats.CONNECTED)
+	p.again()
+	return p, nil
+}
+
+// again sends the next pull, whatever became of the one before. Where that fails, beat tries again.
+func (p *pulls) again() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send()
+}
+
+// send sends the next pull. mu is held.
+func (p *pulls) send() {
+	if p.ended {
+		return
+	}
+	p.serial++
+	p.brought, p.beats = 0, 0
+	conn := p.feed.consumer.conn
+	if err := conn.NATS.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+conn.Names.ResultsStream()+"."+p.feed.name, p.reply(), p.request); err != nil {
+		p.feed.tellPull(err)
+	}
+}
+
+func (p *pulls) reply() string { return p.inbox + "." + strconv.Itoa(p.serial) }
+
+// beat is called at the pace of the server's heartbeats. Without any, the pull under way is lost.
+func (p *pulls) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy {
+		return // the server's words wait behind a message
+	}
+	if p.beats++; p.beats >= silentBeats {
+		p.send()
+	}
+}
+
+// take takes a message of the stream, or a word of the server.
+func (p *pulls) take(m *nats.Msg) {
+	p.heard(true)
+	defer p.heard(false)
+	if m.Reply == "" {
+		p.word(m)
+		return
+	}
+	p.receive(m)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.brought++; p.brought >= p.batch {
+		p.send()
+	}
+}
+
+func (p *pulls) heard(busy bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy, p.beats = busy, 0
+}
+
+// word takes a word of the server. An end of the pull under way is followed by the next one. After
+// an odd end, as that of a consumer that is gone or has no leader, that waits for beat: else pull
+// after pull would be refused.
+func (p *pulls) word(m *nats.Msg) {
+	status, text := m.Header.Get("Status"), m.Header.Get("Description")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if status == wordHeartbeat || m.Subject != p.reply() {
+		return
+	}
+	moved := strings.EqualFold(text, "Leadership Change")
+	if status == wordTimeout || status == wordConflict && (moved || p.brought > 0) {
+		p.send()
+		return
+	}
+	p.feed.tellPull(errors.New(status + " " + text))
+	p.feed.ask()
+}
+
+// drain ends the pulls. It waits until the last message that was on its way has been received, or
+// is never to come.
+func (p *pulls) drain() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	conn := p.feed.consumer.conn
+	conn.NATS.RemoveStatusListener(p.connected)
+	_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
+	t := conn.Clock.NewTimer(drainTimeout)
+	defer t.Stop()
+	select {
+	case <-p.closed:
+	case <-t.C():
+	}
+}

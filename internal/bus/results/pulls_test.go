@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package results
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+)
+
+// said is a server without JetStream, whose part the test plays, and pulls that ask it.
+type said struct {
+	*pulls
+	t       *testing.T
+	nc      *nats.Conn // the server's side
+	asked   chan *nats.Msg
+	waiting chan struct{} // while it has no value, receive waits
+}
+
+func playServer(t *testing.T, batch int) *said {
+	t.Helper()
+	s := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
+	nc, err := nats.Connect(s.URL(), natstest.Patient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	conn := bustest.Dial(t, bus.Config{URL: s.URL(), Clock: clocktesting.NewFakeClock(time.Now())})
+	f := newFeed(NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{}), 0, nil)
+	out := &said{t: t, nc: nc, asked: make(chan *nats.Msg, 100), waiting: make(chan struct{}, 100)}
+	if _, err := nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT.>", out.asked); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if out.pulls, err = newPulls(f, pullRequest{Batch: batch}, func(*nats.Msg) { <-out.waiting }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out.sub.IsValid() {
+			out.drain()
+		}
+	})
+	return out
+}
+
+// new counts the pulls since it was called last.
+func (s *said) new() int {
+	s.t.Helper()
+	for _, nc := range []*nats.Conn{s.feed.consumer.conn.NATS, s.nc} {
+		if err := nc.Flush(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	n := len(s.asked)
+	for range n {
+		<-s.asked
+	}
+	return n
+}
+
+func (s *said) says(reply, status, text string) {
+	s.take(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {status}, "Description": {text}}})
+}
+
+// brings has the server bring a message that the handler takes at once.
+func (s *said) brings() {
+	s.waiting <- struct{}{}
+	s.take(&nats.Msg{Subject: "a.result", Reply: "$JS.ACK.x"})
+}
+
+// What the server says of a pull decides when the next one is sent: at once where the pull has
+// ended as pulls do, and else when the server was silent for a while.
+// mutations: each case fails without the part of word, take or beat that it is about.
+func TestAPullIsFollowedByTheNext(t *testing.T) {
+	t.Parallel()
+	const large, moved = "Message Size Exceeds MaxBytes", "Leadership Change"
+	for name, c := range map[string]struct {
+		happens func(s *said)
+		pulls   int
+		asks    bool // whether the consumer is gone
+	}{
+		"nothing yet":                    {func(s *said) { s.says(s.reply(), "100", "Idle Heartbeat") }, 0, false},
+		"its time is over":               {func(s *said) { s.says(s.reply(), "408", "Request Timeout") }, 1, false},
+		"that of an earlier one is over": {func(s *said) { s.says(s.inbox+".0", "408", "Request Timeout") }, 0, false},
+		"it brought all":                 {func(s *said) { s.brings(); s.brings() }, 1, false},
+		"it brought some":                {func(s *said) { s.brings() }, 0, false},
+		"the next is too large for it":   {func(s *said) { s.brings(); s.says(s.reply(), "409", large) }, 1, false},
+		"the first is too large":         {func(s *said) { s.says(s.reply(), "409", large) }, 0, true},
+		"another server leads":           {func(s *said) { s.says(s.reply(), "409", moved) }, 1, false},
+		"the consumer is gone":           {func(s *said) { s.says(s.reply(), "409", "Consumer Deleted") }, 0, true},
+		"nobody is there":                {func(s *said) { s.says(s.reply(), "503", "") }, 0, true},
+		"it is refused":                  {func(s *said) { s.says(s.reply(), "400", "Bad Request") }, 0, true},
+		"silence":                        {func(s *said) { beats(s, silentBeats) }, 1, false},
+		"a short silence":                {func(s *said) { beats(s, silentBeats-1) }, 0, false},
+		"a word in a silence": {func(s *said) {
+			beats(s, silentBeats-1)
+			s.says(s.reply(), "100", "Idle Heartbeat")
+			beats(s, silentBeats-1)
+		}, 0, false},
+		"silence after a refusal": {func(s *said) { s.says(s.reply(), "503", ""); beats(s, silentBeats) }, 1, true},
+		"the end":                 {func(s *said) { s.drain(); s.again(); beats(s, silentBeats) }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := playServer(t, 2)
+			if n := s.new(); n != 1 {
+				t.Fatalf("%d pulls at the beginning", n)
+			}
+			c.happens(s)
+			if n := s.new(); n != c.pulls {
+				t.Errorf("%d pulls follow, want %d", n, c.pulls)
+			}
+			if asks := len(s.feed.check) > 0; asks != c.asks {
+				t.Errorf("asks for the consumer: %t", asks)
+			}
+		})
+	}
+}
+
+func beats(s *said, n int) {
+	for range n {
+		s.beat()
+	}
+}
+
+// While the handler has no place, what the server says waits behind a message.
+// mutation: beat that does not look at busy makes this fail: pull after pull would wait
+// at the server.
+func TestNoPullIsTakenForLostWhileAMessageWaits(t *testing.T) {
+	t.Parallel()
+	s := playServer(t, 2)
+	s.new()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		s.take(&nats.Msg{Subject: "a.result", Reply: "$JS.ACK.x"})
+	}()
+	bustest.Eventually(t, "the message waits", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.busy
+	})
+	beats(s, 2*silentBeats)
+	if n := s.new(); n != 0 {
+		t.Errorf("%d pulls meanwhile", n)
+	}
+	s.waiting <- struct{}{}
+	bustest.Receive(t, "it is received", received, 1)
+}
+
+// mutation: watch that does not look at connected makes this fail: results would wait until the
+// silence is noticed, and no time passes here.
+func TestAReconnectIsFollowedByAPullAtOnce(t *testing.T) {
+	t.Parallel()
+	s := playServer(t, 2)
+	s.new()
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.feed.watch(ctx, &stuck{}, s.pulls) }()
+	if err := s.feed.consumer.conn.NATS.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Receive(t, "a pull", s.asked, 1)
+	end()
+	if err := bustest.Receive(t, "watch ends", done, 1)[0]; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/rights"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const ownInbox = "_INBOX_kit"
+
+// confined is a server with a user of the kit, who may do everything, and one that is confined to
+// the topic of the kit. It gives the kit's side, and the environment of a worker.
+func confined(t *testing.T) (o *operator, env []string) {
+	t.Helper()
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	text := rights.Account("SYNCOPATE",
+		rights.User{Name: "kit", Password: `"k"`, May: rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}},
+		rights.User{Name: "worker", Password: `"w"`, May: rights.Confined(names, ownInbox, DefaultTopic)})
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := natstest.Start(t, func(o *server.Options) { // the client of Node takes no user from an address
+		o.Accounts, o.Users, o.NoAuthUser = config.Accounts, config.Users, "worker"
+	})
+	asKit := strings.Replace(s.URL(), "://", "://kit:k@", 1)
+	return operateAt(t, Config{URL: asKit, AckWait: time.Hour}), []string{"NATS_URL=" + s.URL(), "INBOX_PREFIX=" + ownInbox}
+}
+
+// answered waits for the answers of jobs.
+func answered(t *testing.T, o *operator, ids ...protocol.JobID) {
+	t.Helper()
+	for _, id := range ids {
+		if err := o.await(t.Context(), id.Step+" is answered", func() (bool, error) {
+			got, err := o.stored(t.Context(), id)
+			return len(got) > 0 && got[len(got)-1].Status == protocol.StatusSucceeded, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A permission that is missing, here that for the object store, ends no connection: only the job
+// that needs it waits. AckWait is so long that no second delivery helps.
+//
+// mutations, all of worker.py: _refused that raises, or that ends no request, makes this fail; so
+// does an inbox of all.
+func TestThePythonWorkerKeepsItsConnectionWithoutAPermission(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	o, env := confined(t)
+	p := runs(t, filepath.Join(examples, "worker-python"), env, "python3", "-B", "worker.py", DefaultTopic)
+	if _, err := o.dispatch(t.Context(), newJob("large"), input{Do: "large", Bytes: 100 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.await(t.Context(), "the large one is tried a few times", func() (bool, error) {
+		return strings.Count(p.Output(), "publishing again") > 3, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []protocol.JobID
+	for _, step := range []string{"a", "b", "c", "d"} {
+		ids = append(ids, newJob(step))
+		if _, err := o.dispatch(t.Context(), ids[len(ids)-1], input{Do: "succeed", Value: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered(t, o, ids...)
+	if strings.Contains(p.Output(), "connecting again") {
+		t.Error("the connection ended")
+	}
+}
+
+// mutation: an inbox of all in worker.mjs or short.mjs makes this fail.
+func TestTheNodeWorkersCanBeConfined(t *testing.T) {
+	t.Parallel()
+	dir := installNode(t)
+	for _, program := range []string{"worker.mjs", "short.mjs"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			o, env := confined(t)
+			runs(t, dir, env, "node", program, DefaultTopic)
+			id := newJob("small")
+			if _, err := o.dispatch(t.Context(), id, input{Do: "succeed", Value: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+			answered(t, o, id)
+		})
+	}
+}

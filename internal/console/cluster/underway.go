@@ -28,8 +28,6 @@ const (
 	// semaphorePages are read for a run that waits: it may wait for any, and one that is not read
 	// is not one that is not there.
 	semaphorePages = 10
-	// notEnded selects the runs that have not ended, where the API server keeps them.
-	notEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
 )
 
 // UnderWay shows the runs that have not ended, as outlines: 10,000 at most, and fewer where they
@@ -75,7 +73,7 @@ var errFilled = errors.New("no more runs are wanted")
 // outlines reads a page of runs, and says where the next one begins. A run may be more than a MiB,
 // so that no more than one is there as a whole at a time. keep says whether more are wanted.
 func (v *View) outlines(ctx context.Context, namespace, from string, keep func(v1alpha1.WorkflowRun) bool) (next string, err error) {
-	stream, err := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", notEnded).
+	stream, err := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", reads.FieldsNotEnded).
 		Param("limit", strconv.Itoa(underWayPage)).Param("continue", from).Stream(ctx)
 	if err != nil {
 		return "", err

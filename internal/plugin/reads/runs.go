@@ -23,10 +23,12 @@ const (
 	MaxRuns = pageSize * maxPages
 )
 
-// NotEnded selects the runs that have not ended, where the API server keeps them.
+// FieldsNotEnded selects the runs that have not ended, where the API server keeps them.
+const FieldsNotEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
+
+// NotEnded is FieldsNotEnded as an option of a list.
 func NotEnded() client.ListOption {
-	const over = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
-	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(over)}
+	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(FieldsNotEnded)}
 }
 
 // Seen are the runs under way that somebody may see.

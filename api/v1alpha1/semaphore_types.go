@@ -59,10 +59,11 @@ const (
 	OnBusyQueue OnBusy = "Queue"
 	// OnBusyDropNewest ends it as LockBusy.
 	OnBusyDropNewest OnBusy = "DropNewest"
-	// OnBusyKeepLatest lets the latest wait, and ends those that waited before it as Superseded.
+	// OnBusyKeepLatest lets the latest wait, and ends those that waited before it as Superseded,
+	// those of other namespaces as well.
 	OnBusyKeepLatest OnBusy = "KeepLatest"
 	// OnBusyCancelOldest does as KeepLatest, and cancels the oldest run that holds the lock,
-	// with its clean-up.
+	// with its clean-up, whatever its namespace.
 	OnBusyCancelOldest OnBusy = "CancelOldest"
 )
 

@@ -47,11 +47,15 @@ func passGate(d *draft) {
 		d.event(report.Admitted(d.st.Tenant))
 	case GateUnasked:
 		d.out.Needs.Admission = true
-	case GateFull:
-		d.st.Admission.LockWait = nil // who waits for a slot keeps no place
-	case GateAsked, GateBusy, GateUnavailable, GateRebuilding:
+	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding:
+		leaveLockQueue(d)
 	}
 }
+
+// leaveLockQueue ends the wait for locks of a run that has no slot: as long as it keeps a place in
+// their queues, permits that are free are kept for it, and it cannot take them. It takes a place
+// again when its gate is open, by its age as before.
+func leaveLockQueue(d *draft) { d.st.Admission.LockWait = nil }
 
 // startQueueClock starts the queue clock.
 func startQueueClock(d *draft) {
@@ -78,6 +82,7 @@ func claimed(d *draft) bool {
 	case ClaimTaken:
 		endRun(d, report.KeyTaken(&d.in.Claim, d.st.Tenant))
 	case ClaimUnavailable:
+		leaveLockQueue(d)
 	}
 	return false
 }

@@ -67,7 +67,8 @@
 // needs them, after it has read the run: so whatever changed the run since, the write of a grant
 // that is out of date is refused by its resourceVersion. What is not known admits nobody. The
 // message of Admitted=False has the place in line of the moment when the reason came up; it is not
-// rewritten as the line moves.
+// rewritten as the line moves. Locks of the run are asked for last, with an open gate; without one
+// the run keeps no place in their queues, where it would keep permits from others.
 //
 // # Step
 //

@@ -161,14 +161,40 @@ func TestAWaitForLocksIsToldOnceAndBounded(t *testing.T) {
 
 	run = lockedRun()
 	decideLocked(t, run, epoch, map[string]LocksAnswer{"": waitsFor})
-	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
-	in.Gate = full(1)
-	if out := Decide(in); out.Status.Admission.LockWait != nil {
-		t.Error("who waits for a slot keeps its place")
-	}
 	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"": {State: LocksUnavailable, Cause: "no Redis"}})
 	if c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted); c.Reason != v1alpha1.ReasonAdmissionUnavailable {
 		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+}
+
+// A place in the queue of a lock is only good with a slot: whoever has none keeps permits from
+// others as long as its gate, or its key, gives no answer.
+//
+// mutation: passGate that leaves the place in any of these states makes this fail; so does claimed.
+func TestWhoHasNoSlotKeepsNoPlaceInTheQueueOfALock(t *testing.T) {
+	for name, ask := range map[string]func(*Input){
+		"the tenant is at its limit":  func(in *Input) { in.Gate = full(1) },
+		"the gate's lock is busy":     func(in *Input) { in.Gate = Gate{State: GateBusy} },
+		"the gate is being rebuilt":   func(in *Input) { in.Gate = Gate{State: GateRebuilding} },
+		"the gate cannot be asked":    func(in *Input) { in.Gate = Gate{State: GateUnavailable} },
+		"the gate lets it wait":       func(in *Input) { in.Gate = Gate{State: GateAsked} },
+		"its key cannot be claimed":   func(in *Input) { in.Claim = Claim{State: ClaimUnavailable} },
+		"nobody asked the gate yet":   func(in *Input) { in.Gate = Gate{} },
+		"nobody claimed its key yet":  func(in *Input) { in.Claim = Claim{} },
+		"the gate is open as before":  func(*Input) {},
+		"its locks are not to be had": func(in *Input) { in.Locks = map[string]LocksAnswer{"": {State: LocksUnavailable}} },
+	} {
+		run := lockedRun()
+		run.Spec.IdempotencyKey = "k"
+		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Claim: Claim{State: ClaimOurs}, Locks: map[string]LocksAnswer{"": waitsFor}})
+		out := Decide(in)
+		run.Status = persisted(t, &out.Status)
+		ask(&in)
+		in.Now = epoch.Add(time.Second)
+		keeps := strings.HasPrefix(name, "nobody") || strings.HasSuffix(name, "as before") || strings.HasPrefix(name, "its locks")
+		if out = Decide(in); (out.Status.Admission.LockWait != nil) != keeps {
+			t.Errorf("%s: it keeps its place: %t", name, !keeps)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 
 // takeBack takes back what a deleted run left with stores and workers.
 func (r *Reconciler) takeBack(ctx context.Context, g results.Tombstone) error {
-	if err := r.Holds.ReleaseDeleted(ctx, &g.Holds); err != nil {
+	if err := r.Holds.ReleaseAll(ctx, &g.Holds); err != nil {
 		return err
 	}
 	r.Ahead.Forget(g.UID)

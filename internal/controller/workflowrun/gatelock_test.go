@@ -69,4 +69,44 @@ var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
 			})
 		}
 	}, NodeTimeout(2*patience))
+
+	// mutation: admission.go passGate that leaves the place of who has no slot makes this fail.
+	It("keeps no permits from runs of others while the dead hold it", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		w.lockedLimit(ctx, w.ns, 100)
+		other := w.ns + "-other"
+		w.policySpec(ctx, other, v1alpha1.LockPolicySpec{RunLock: quick()})
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		woken, _ := r.locked(ctx)
+		wants := withLocks([]v1alpha1.LockRequest{{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1})}})
+		elsewhere := func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = other }
+		goesOn := func(run *v1alpha1.WorkflowRun, reason string) {
+			until(ctx, reason, func() bool {
+				w.clock.Step(polling)
+				r.mustPass(ctx, run)
+				return withReason(reason)(w.get(ctx, run))
+			})
+		}
+		holder := w.create(ctx, []v1alpha1.Step{step("a")}, wants, elsewhere)
+		r.inFlight(ctx, holder, 1)
+		first, second := w.create(ctx, []v1alpha1.Step{step("a")}, wants), w.create(ctx, []v1alpha1.Step{step("a")}, wants, elsewhere)
+		goesOn(first, v1alpha1.ReasonWaitingForLock)
+		goesOn(second, v1alpha1.ReasonWaitingForLock)
+		Expect(w.redis.Client().Set(ctx, w.gateLock(w.ns), "the dead", 0).Err()).To(Succeed())
+		r.finish(ctx, holder)
+		Expect(woken.take(first)).To(BeTrue())
+		goesOn(first, v1alpha1.ReasonAdmissionBusy)
+		Expect(woken.take(second)).To(BeTrue(), "it is next")
+		r.finish(ctx, second)
+
+		By("freeing the lock: the first is let in")
+		Expect(w.redis.Client().Del(ctx, w.gateLock(w.ns)).Err()).To(Succeed())
+		until(ctx, "it is admitted", func() bool {
+			w.clock.Step(polling)
+			r.mustPass(ctx, first)
+			return lifecycle.Admitted(w.get(ctx, first))
+		})
+		r.finish(ctx, first)
+	}, NodeTimeout(2*patience))
 })

@@ -381,7 +381,7 @@ var _ = Describe("locks across runs", func() {
 		Entry("Ordered: the later one waits, too", v1alpha1.OrderOrdered, NodeTimeout(2*patience)),
 	)
 
-	// mutation: deleted.go remember that does not note holds, or that comes after ReleaseDeleted.
+	// mutation: deleted.go remember that does not note holds, or that comes after ReleaseAll.
 	It("are given back by a run that was made anew while Redis was away", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")

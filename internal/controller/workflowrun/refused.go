@@ -117,8 +117,9 @@ func (p *pass) handBack(ctx context.Context, cause error) {
 // shrink is for a write that was refused for its size, and not for one of its results: the next one
 // ends the run, in a form that needs less room, at once if it has the lock. The bare form fits
 // wherever a status was written before. A run that was never written may have no room even for
-// that: it is tried now and then, as somebody may take labels away, and does without its place
-// in the queue meanwhile.
+// that: it is tried now and then, as somebody may take labels away. Meanwhile it does without its
+// place in the queue, and without locks: a status that says it has some is larger than the bare
+// form, so nobody can write what was granted before the object changes.
 func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	p.r.Metrics.tooLarge.WithLabelValues(forms[p.mem.form()]).Inc()
 	m := p.mem.full
@@ -140,8 +141,9 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	if lifecycle.Admitted(p.run) {
 		return p.again(m.until)
 	}
-	if err := p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID); err != nil {
-		return p.effectsAgain(ctx, err)
+	failed := errors.Join(p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
+	if failed != nil {
+		return p.effectsAgain(ctx, failed)
 	}
 	return p.again(m.until)
 }

@@ -150,4 +150,24 @@ var _ = Describe("a run whose object is full", func() {
 		w.patch(ctx, run, `{"metadata":{"ownerReferences":null}}`)
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(5*patience))
+
+	// mutation: shrink that gives back the slot only makes this fail.
+	It("before its first write keeps no locks either", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "locks")
+		woken, _ := r.locked(ctx)
+		full := w.create(ctx, diamond(), withLocks(mutex("m")))
+		w.fill(ctx, full)
+		r.hook = once("status/before", func() error { return errTest })
+		r.turn(ctx, full)
+		r.hook = nil
+		next := w.create(ctx, diamond(), withLocks(mutex("m")))
+		r.drive(ctx, next, withReason(v1alpha1.ReasonWaitingForLock))
+		for range 10 {
+			r.turn(ctx, full)
+		}
+		Expect(woken.take(next)).To(BeTrue())
+		Expect(r.finish(ctx, next).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.client.Delete(ctx, full)).To(Succeed())
+	}, NodeTimeout(5*patience))
 })

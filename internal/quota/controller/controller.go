@@ -83,7 +83,9 @@ type Controller struct {
 	names  map[types.UID]types.NamespacedName // of runs that this process asked for and that wait
 	wished map[types.UID]bool                 // those of them for which the leader was asked to look when a reservation ends
 
-	suspects map[holding]time.Time // used by resyncs only: what a live run has where it does not wait, and since when that is known
+	// Used by resyncs only.
+	suspects map[holding]time.Time   // what a live run has where it does not wait, and since when that is known
+	unused   map[store.Key]time.Time // keys that hold nothing, and since when that is known
 }
 
 // New makes a Keeper. It asks nobody anything before the first call.
@@ -122,7 +124,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	}
 	if a.Admitted {
 		k.Forget(run.UID)
-	} else if a.Used < a.Limit && a.Reserved > 0 {
+	} else if a.Used < a.Limit && a.Reserved+a.AllReserved > 0 {
 		k.kicks.Kick() // nobody says when a reservation ends without a run; the resync looks when
 		wishOnce(ctx, k, run.UID)
 	}

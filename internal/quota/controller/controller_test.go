@@ -292,6 +292,33 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w.boss.asks(a, true)
 }
 
+// In a pool the reservation may be another tenant's.
+//
+// mutations: Admit that looks at the tenant's own reservations only, or pool_admit.lua that does
+// not tell of all, makes this fail.
+func TestTheEndOfAReservationOfAnotherTenantLetsTheNextOneIn(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 9)
+	w.shared(2)
+	w.boss.looks()
+	w.boss.admitsOf(w.of("acme", "in"))
+	never := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "never", Namespace: "default", UID: "never"}}
+	if a, err := w.boss.Reserve(w.ctx(), never, "beta", w.effective("batch"), 5*time.Second); !a.Admitted || err != nil {
+		t.Fatalf("reserve: %+v, %v", a, err)
+	}
+	a := w.of("acme", "a")
+	w.boss.asksOf(a, false)
+	if len(w.boss.kicks.Asked()) != 1 {
+		t.Error("no round was asked for")
+	}
+	if !w.boss.quota.wanted(w.ctx()) {
+		t.Error("the leader is not asked to look")
+	}
+	must(t, w.redis.ZAdd(w.ctx(), "{adm:batch:*}:reserved", redis.Z{Member: "never", Score: 1}).Err()) // time passes
+	w.boss.looks()
+	w.boss.wakes("a")
+}
+
 // mutation: each with a width of 1, or without one, makes this fail, as does one that goes on
 // after an error.
 func TestEachIsBoundedAndStopsAtTheFirstError(t *testing.T) {

@@ -121,6 +121,12 @@ func (h holdings) lacks(at store.Key) bool {
 	return !read
 }
 
+// empty says whether a key that was read has nothing.
+func (h holdings) empty(at store.Key) bool {
+	b := h.snapshots[at]
+	return len(b.Slots)+len(b.Queue)+len(b.Reserved) == 0 && (at.Policy != "" || len(h.claims[at.Tenant]) == 0)
+}
+
 func uidsOf(all []store.Member) []string {
 	uids := make([]string, 0, len(all))
 	for _, m := range all {

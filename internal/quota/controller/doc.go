@@ -65,6 +65,10 @@
 // before it is finished, in one step: so it is in the register whenever the rebuild ends, nobody
 // takes it for one that is being opened, and no strike of before hits it.
 //
+// A key that holds nothing for an hour leaves the register: its data is ended first, if it still
+// holds nothing, then its entry. Nobody has a grant of it then, so it is as one that
+// was never used.
+//
 // In a Redis Cluster the register may be lost alone, while keys are open elsewhere. Its rebuild
 // enters those that admitted runs have. The resync after it enters all that runs ever had something
 // of, or wait for.
@@ -106,6 +110,7 @@
 //	elsewhere or is suspended                 and nobody left
 //	waits, and has no place; or its turn is   woken
 //	idempotency key of a run that is gone     ReleaseKey, but not while the run is about to be created
+//	nothing, for an hour                      leaves the register
 //
 // # Limits of this
 //
@@ -137,7 +142,7 @@
 //
 // One goroutine, Start's, with at most 16 calls at a time under way, and one call to Redis every
 // two seconds. A resync costs a call to Redis per quota that is in use or that a run once had
-// something of, and one list from the cache; a rebuild one live list of all runs in pages of 500,
+// something of, and one list from the cache; a rebuild one live list of all runs in pages of 50,
 // two calls per quota, and one more for each 256 runs, and a patch per run that waits. A release
 // looks at about 256 runs, where those that are next turn out to be gone, and leaves the others to
 // a resync. In memory: the name of each run that waits, and what a resync reads.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -163,4 +164,45 @@ func (k *Controller) enter(ctx context.Context, token string, keys map[store.Key
 // strike takes a key out of the register, if it still has that token.
 func (k *Controller) strike(ctx context.Context, at store.Key, token string) error {
 	return k.quota.ReleaseKey(ctx, registerTenant, entryOf(at), token)
+}
+
+// unusedTime is how long a key holds nothing before it leaves the register. It would end by itself
+// after some days, and then be taken for one that was lost.
+const unusedTime = time.Hour
+
+// retire has keys that hold nothing for a while leave the register: whoever comes opens them, as
+// those that were never used. The data ends first, so nobody is in when the entry goes. One whose
+// entry stays, as the process died in between, is taken for lost. One that is opened in between has
+// another token, which is not struck.
+func retire(ctx context.Context, k *Controller, h holdings) error {
+	return each(ctx, unused(k, h), func(ctx context.Context, at store.Key) error {
+		ended, err := store.Retire(ctx, k.quota.Store, at)
+		if err == nil && ended {
+			err = k.strike(ctx, at, h.tokens[at])
+		}
+		if err != nil && !isClosed(err) {
+			return fmt.Errorf("retire what is not used: %w", err)
+		}
+		return nil
+	})
+}
+
+// unused notes which keys hold nothing, and since when, and returns those that do for long enough.
+func unused(k *Controller, h holdings) (due []store.Key) {
+	now, empty := k.clock.Now(), map[store.Key]time.Time{}
+	for at := range h.tokens {
+		if at.Pool() || h.lacks(at) || !h.empty(at) {
+			continue
+		}
+		since, known := k.unused[at]
+		if !known {
+			since = now
+		}
+		empty[at] = since
+		if now.Sub(since) >= unusedTime {
+			due = append(due, at)
+		}
+	}
+	k.unused = empty
+	return due
 }

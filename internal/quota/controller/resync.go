@@ -75,6 +75,7 @@ type holdings struct {
 	snapshots map[store.Key]store.Snapshot
 	claims    map[string]map[string]store.Claim // by tenant
 	pools     pools                             // by the register
+	tokens    map[store.Key]string              // of all keys in the register
 }
 
 // nextDue is when to look again: soon after a reservation ends that somebody waits for.
@@ -116,7 +117,7 @@ func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 	if lost.moves, lost.pools = movesOf(policies, tokens); tokens == nil {
 		return h, lost, nil
 	}
-	h.pools = lost.pools
+	h.pools, h.tokens = lost.pools, tokens
 	var mu sync.Mutex
 	inUse := slices.DeleteFunc(slices.Collect(maps.Keys(tokens)), lost.pools.skips)
 	err = each(ctx, inUse, func(ctx context.Context, at store.Key) error {

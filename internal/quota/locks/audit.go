@@ -29,7 +29,7 @@ type limitOf func(lock string) (permits int, ok bool)
 //	                           hold                            place                          neither
 //	run is not in the view     unknown                         unknown
 //	run or step over           drop                            drop
-//	held by status             as it should be                 drop: the hold is restored     missing
+//	held by status             as it should be                 nothing                        missing
 //	not, at a newer version    drop: nobody can write it
 //	not, at that version       idle: wake; see controller
 //	waits by status                                            wake, if there is room         wake: it takes a place

@@ -62,8 +62,9 @@
 // # Slots and locks
 //
 // A run asks for its tenant's slot first and for its locks last, right before the write. A run
-// whose locks are busy gives the slot back, and waits in the queues of its locks only; one whose
-// tenant has no slot keeps no place there. So a run that waits keeps nothing from anybody.
+// whose locks are busy gives the slot back, and waits in the queues of its locks only; one that
+// gets no slot, or no answer about one, keeps no place there. So a run that waits keeps
+// nothing from anybody.
 //
 // # Rates
 //
@@ -81,9 +82,10 @@
 // looks at all. All of Redis waits for a script: so what many tickets have is dropped some 16 locks
 // at a time, and a resync reads what there is about 1,000 tickets at a time, and makes one list
 // from the cache. A resync that Redis does not answer is made again after 1, 2, 4 and at most 30 s,
-// since what it asks may be the cause; one that fails otherwise after a second. What a resync
-// cannot know yet, such as a semaphore that changed, has it tried a second after the last one. A
-// rebuild makes one live list, and a patch for each run with locks that is not over. It enters 256
-// holds at a time, and counts what the closed data holds about 1,000 at a time; the last call opens
-// the data. Runs without locks cost nothing.
+// since what it asks may be the cause; one that fails otherwise after a second, but not for a
+// status of a semaphore that is refused: that is written by the next one. What a resync cannot know
+// yet, such as a semaphore that changed, has it tried a second after the last one. A rebuild makes
+// one live list, and a patch for each run with locks that is not over. It enters 256 holds at a
+// time, and counts what the closed data holds about 1,000 at a time; the last call opens the data.
+// Runs without locks cost nothing.
 package locks

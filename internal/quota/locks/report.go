@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,17 @@ import (
 // maxBusiest bounds the keys in the status of a semaphore.
 const maxBusiest = 10
 
+// tell is report, last in a resync: all else is done, and to do it again each second would cost
+// more than a status is worth.
+func (c *Controller) tell(ctx context.Context, v *view, s store.LocksSnapshot) {
+	if err := c.report(ctx, v, s); err != nil && ctx.Err() == nil {
+		c.log.Info("The status of a semaphore is not written before the next resync", "cause", err.Error())
+	}
+}
+
 // report writes how each semaphore is used into its status, if that changed, and sets the gauges.
+//
+// Errors: those of the API server, and that ctx ended. The next report does what was not done.
 func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("report how semaphores are used: %w", err) // another replica may do by now
@@ -48,7 +59,7 @@ func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot)
 	for _, h := range s.Holds { // in the order of their fences
 		for _, l := range h.Locks {
 			k := of(l.Name)
-			k.Held += int32(l.Permits)
+			k.Held = sum(k.Held, l.Permits)
 			k.Holder = cmp.Or(k.Holder, h.Ticket.Run)
 			if k.Queued > 0 { // a fence is not below the milliseconds of its hold
 				ages[l.Name] = max(ages[l.Name], c.clock.Now().Sub(time.UnixMilli(h.Fence)))
@@ -82,7 +93,7 @@ func bySemaphore(keys map[string]*v1alpha1.KeyStatus) map[string][]v1alpha1.KeyS
 func statusOf(keys []v1alpha1.KeyStatus) v1alpha1.SemaphoreStatus {
 	st := v1alpha1.SemaphoreStatus{Keys: int32(len(keys))}
 	for _, k := range keys {
-		st.Held, st.Queued = st.Held+k.Held, st.Queued+k.Queued
+		st.Held, st.Queued = sum(st.Held, int(k.Held)), sum(st.Queued, int(k.Queued))
 	}
 	slices.SortFunc(keys, func(a, b v1alpha1.KeyStatus) int {
 		return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Key, b.Key))
@@ -90,6 +101,10 @@ func statusOf(keys []v1alpha1.KeyStatus) v1alpha1.SemaphoreStatus {
 	st.Busiest = keys[:min(maxBusiest, len(keys))]
 	return st
 }
+
+// sum is cut at what a field of status can say: one run may hold 100,000 permits of each of many
+// keys.
+func sum(a int32, b int) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
 func (c *Controller) write(ctx context.Context, sem *v1alpha1.Semaphore, st v1alpha1.SemaphoreStatus) error {
 	if sem.Status != nil && equality.Semantic.DeepEqual(*sem.Status, st) {

@@ -132,7 +132,8 @@ func (c *Controller) look(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// settle compares a snapshot with the runs, which are read after it, and repairs the differences.
+// settle compares a snapshot with the runs, which are read after it, and repairs the differences. A
+// status of a semaphore that is not taken is no error.
 func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed map[string]bool) error {
 	v, err := c.look(ctx)
 	if err != nil {
@@ -160,7 +161,8 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 			c.wake(run.name)
 		}
 	}
-	return errors.Join(failed, c.report(ctx, v, s))
+	c.tell(ctx, v, s)
+	return failed
 }
 
 // endRing refuses a step that waits for itself by way of other runs. A snapshot is not of one

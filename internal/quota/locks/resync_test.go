@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -340,5 +341,28 @@ func TestChangesOfSemaphoresAreNotedWhereResyncsAreMade(t *testing.T) {
 	r.SemaphoreChanged(sem.Name)
 	if len(r.changed) != 0 {
 		t.Errorf("noted after the end: %v", r.changed)
+	}
+}
+
+// What a resync is for is done when it comes to the status of semaphores. Who refuses that would
+// have all of it made again each second.
+//
+// mutation: a settle that returns what a report says makes this fail.
+func TestThatAStatusIsRefusedHastensNoResync(t *testing.T) {
+	s := newSite(t)
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: s.ns}, Spec: v1alpha1.SemaphoreSpec{Permits: 1}}
+	must(t, s.client.Create(t.Context(), sem))
+	r, lock := s.replica(), sem.Name+"/"
+	refused := 0
+	r.client = client.NewNamespacedClient(interceptor.NewClient(s.client, interceptor.Funcs{
+		SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+			refused++
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("semaphores").GroupResource(), sem.Name, nil)
+		},
+	}), s.ns)
+	must(t, r.Resync(t.Context()))
+	r.takes(s.run("holds", nil), lock, store.LocksHeld)
+	if err := r.Resync(t.Context()); err != nil || refused == 0 {
+		t.Errorf("%v, after %d refusals", err, refused)
 	}
 }

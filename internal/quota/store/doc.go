@@ -107,7 +107,9 @@
 // The epoch, "<term> <run_id>", is a field of the hash that has the slots, so both are lost
 // together if one is. run_id is that of the server: the script reads that of the one that runs it
 // (INFO; some microseconds). The term rises with each rebuild, and a Store remembers the highest
-// that it has seen of each key. Anything else than this is closed, *RebuildingError:
+// that it has seen of each key. A rebuild notes the highest that those who begin it have seen, so
+// the new term is above it, whoever ends the rebuild. Anything else than this is
+// closed, *RebuildingError:
 //
 //	no epoch                    never used, long unused, FLUSHALL, eviction, restart without persistence
 //	run_id of another server    restart with persistence, which may have lost the last moments; promotion of a replica, which may lag
@@ -138,6 +140,8 @@
 // admitted, which moves its resourceVersion, given that callers read the run before they ask
 // Admit and write with that resourceVersion. Waiting for some time instead leaves out those who
 // are paused for longer.
+//
+// Retire ends data that is open and holds nothing. It is closed then, as if it was never used.
 //
 // Right after a rebuild there should be a resync: a run that ended between list and opening has
 // a slot again.

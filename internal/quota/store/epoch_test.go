@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -226,6 +227,49 @@ func TestAMasterThatComesBackWithOldDataIsClosed(t *testing.T) {
 	})
 }
 
+// The clock of Redis was ahead, and is put right: the terms that replicas have seen are still to
+// come. One that has seen less makes the rebuild, and the others believe it.
+//
+// mutations: begin.lua that forgets the term that its caller has seen, in a rebuild that begins or
+// in one that is under way, or reopen that does not go beyond it, makes this fail: the data is
+// closed and rebuilt again and again.
+func TestARebuildGoesBeyondWhatAnybodyHasSeen(t *testing.T) {
+	const ahead = 1 << 52
+	for name, begin := range map[string]func(s *scene, seen *Store) string{
+		"who has seen it begins": (*scene).beginsBy,
+		"a rebuild is under way": func(s *scene, seen *Store) string { s.closes(); return s.beginsBy(seen) },
+		"the closed data has it": func(s *scene, _ *Store) string {
+			must(s.t, s.client.HSet(s.t.Context(), s.quota.keys(acme())[0], ":epoch", fmt.Sprintf("%d another", ahead)).Err(), "change the epoch")
+			return s.begins()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, client *redis.Client) {
+				s := newScene(t, client, nil, 9)
+				s.admits(run("a", 0, 0))
+				seen := testQuota(client, Options{})
+				seen.learn(seen.keys(acme())[0], reply{int64(ahead)})
+				token := begin(s, seen)
+				if again := s.begins(); again != token {
+					t.Fatalf("the rebuild is %s to one, and %s to another", again, token)
+				}
+				s.finishes(token, nil, "a")
+				if _, err := seen.Admit(t.Context(), acme(), s.limits, run("b", 0, 0)); err != nil {
+					t.Fatalf("after the rebuild: %v", err)
+				}
+				s.holds([]string{"a", "b"}, nil, nil)
+			})
+		})
+	}
+}
+
+func (s *scene) beginsBy(g *Store) string {
+	s.t.Helper()
+	token, err := g.BeginRebuild(s.t.Context(), acme())
+	must(s.t, err, "begin")
+	return token
+}
+
 func TestAServerThatHidesItsRunIDIsNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	s := newScene(t, testClient(t, server.Addr()), nil, 2)
@@ -325,4 +369,8 @@ func story(t *testing.T, g *Store, lock *LockSettings) {
 	must(t, errors.Join(err, g.ReleaseKey(ctx, k.Tenant, "key", "u")), "claim and yield")
 	_, err = g.Claims(ctx, k.Tenant)
 	must(t, err, "claims")
+	_, err = Retire(ctx, g, k)
+	must(t, err, "retire")
+	_, err = Retire(ctx, g, Key{Tenant: k.Tenant})
+	must(t, err, "retire keys")
 }

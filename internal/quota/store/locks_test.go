@@ -425,6 +425,60 @@ func TestWhatBecomesOfWhoComesWhenALockIsBusy(t *testing.T) {
 	})
 }
 
+// Whoever comes forward as another leaves the line is woken: nobody polls.
+//
+// mutations: locks_take.lua that does not touch the locks of who is superseded, whose priority was
+// changed, or who is refused while it has a place, makes this fail.
+func TestWhoComesForwardIsWoken(t *testing.T) {
+	of := func(lock string, kind store.OnBusy) store.Want {
+		return store.Want{Name: lock, Permits: 1, Limit: 1, OnBusy: kind, Longest: 9, Ordered: true}
+	}
+	// b is free, and y is the first in its line: it waits for a. z is behind it.
+	behind := func(s *lockScene, kind store.OnBusy) {
+		s.take(ticket("h", 1, 0), of("a", kind))
+		s.take(ticket("i", 2, 0), of("b", store.Queue))
+		s.state(store.LocksWaiting, s.take(ticket("y", 3, 0), of("a", kind), of("b", store.Queue)))
+		s.state(store.LocksWaiting, s.take(ticket("z", 4, 0), of("b", store.Queue)))
+		s.wakes(s.drop(store.Dropping{Ticket: "i"}))
+	}
+	onBoth(t, func(s *lockScene) {
+		behind(s, store.KeepLatest)
+		s.wakes(s.take(ticket("n", 5, 0), of("a", store.KeepLatest)).Wake, "y", "z")
+		s.state(store.LocksHeld, s.take(ticket("z", 4, 0), of("b", store.Queue)))
+	})
+	onBoth(t, func(s *lockScene) {
+		behind(s, store.Queue)
+		s.wakes(s.take(ticket("y", 6, -1), of("a", store.Queue), of("b", store.Queue)).Wake, "z")
+	})
+	onBoth(t, func(s *lockScene) { // the semaphore was edited
+		behind(s, store.Queue)
+		busy := s.take(ticket("y", 6, 0), of("a", store.DropNewest), of("b", store.Queue))
+		s.state(store.LocksBusy, busy)
+		s.wakes(busy.Wake, "z")
+	})
+	onBoth(t, func(s *lockScene) {
+		behind(s, store.Queue)
+		s.take(ticket("n", 5, 0), of("a", store.Queue))
+		late := s.take(ticket("y", 6, 0), of("a", store.KeepLatest), of("b", store.Queue))
+		s.state(store.LocksSuperseded, late)
+		s.wakes(late.Wake, "z")
+	})
+	// Of two that wait for a rate the first knows its time. It goes behind the other.
+	onBoth(t, func(s *lockScene) {
+		rate := limited(atMost(1, time.Hour))
+		s.take(ticket("h", 1, 0), rate)
+		if first := s.take(ticket("r", 2, 5), rate); first.Rest == 0 {
+			t.Errorf("first in line: %+v", first)
+		}
+		s.state(store.LocksWaiting, s.take(ticket("s", 3, 0), rate))
+		moved := s.take(ticket("r", 4, -5), rate)
+		if moved.Rest != 0 {
+			t.Errorf("behind the other: %+v", moved)
+		}
+		s.wakes(moved.Wake, "s")
+	})
+}
+
 // mutations: a script that lets one that can never have its locks cancel others, or a run itself,
 // makes this fail.
 func TestWhoCancelsNobody(t *testing.T) {
@@ -721,7 +775,7 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 				}
 			}
 			if len(wants) > 0 {
-				s.take(ticket(id, version, n%3), wants...)
+				s.take(ticket(id, version, (n+r.IntN(6)/5)%3), wants...) // its priority was edited, too
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func (g Pools) decideShared(
 		g.learn(g.poolKeys(k)[0], got)
 		a := Answer{
 			Limit: l.Max, Used: got.number(1), Waiting: got.number(2), Reserved: got.number(3), Admitted: got.number(4) == 1, Position: got.number(5),
-			All: got.number(7), Total: got.number(8), Given: nextOf(got.list(9)),
+			All: got.number(7), Total: got.number(8), Given: nextOf(got.list(9)), AllReserved: got.number(10),
 		}
 		if ahead, err := parseMember(got.text(6)); err == nil {
 			a.Ahead = ahead.Name

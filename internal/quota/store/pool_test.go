@@ -135,6 +135,7 @@ func (m *poolModel) admit(tenant string, r Run) Answer {
 		delete(m.reserved, r.UID)
 	}
 	a := m.answer(tenant)
+	a.AllReserved = len(m.reserved)
 	for _, g := range given {
 		if g.UID != r.UID {
 			a.Given = append(a.Given, g)

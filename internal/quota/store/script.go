@@ -33,6 +33,9 @@ var restoreSource string
 //go:embed scripts/begin.lua
 var beginSource string
 
+//go:embed scripts/retire.lua
+var retireSource string
+
 //go:embed scripts/snapshot.lua
 var snapshotSource string
 
@@ -101,8 +104,8 @@ type pools struct {
 type scripts struct {
 	pools
 
-	admit, reserve, free, restore, begin, snapshot, unlock *redis.Script
-	claim, releaseKey, replaceKey, claims, reclaim         *redis.Script
+	admit, reserve, free, restore, begin, retire, snapshot, unlock *redis.Script
+	claim, releaseKey, replaceKey, claims, reclaim                 *redis.Script
 
 	locksTake, locksDrop, locksRestore, locksSnapshot, locksRefuse *redis.Script
 }
@@ -117,7 +120,7 @@ func loadScripts() scripts {
 		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
 		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), replaceKey: ofClaims(replaceKeySource),
 		claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
-		begin: ofClaims(beginSource), unlock: redis.NewScript(unlockSource),
+		begin: ofClaims(beginSource), retire: ofClaims(retireSource), unlock: redis.NewScript(unlockSource),
 		locksTake: ofLocks(locksTakeSource), locksDrop: ofLocks(locksDropSource), locksRestore: ofLocks(locksRestoreSource),
 		locksSnapshot: ofLocks(locksSnapshotSource), locksRefuse: ofLocks(locksRefuseSource),
 	}

@@ -100,8 +100,8 @@ type Answer struct {
 	// Ahead is the name of the run just ahead; empty for the first.
 	Ahead string
 	// All counts slots and reservations of all tenants of a pool, and Total is how many there may
-	// be; 0 elsewhere.
-	All, Total int
+	// be; AllReserved is how many of All are reservations, as Admit says. 0 elsewhere.
+	All, Total, AllReserved int
 	// Given are others that got slots of a pool by this call.
 	Given []Next
 	// Next is who else can be admitted now, perhaps, and was not woken yet: one run at most.

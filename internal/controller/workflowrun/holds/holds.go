@@ -133,8 +133,9 @@ func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRu
 	return h.drop(ctx, st, run.ResourceVersion, all)
 }
 
-// ReleaseDeleted gives back all that a deleted run had, as far as this process knows.
-func (h *Holds) ReleaseDeleted(ctx context.Context, st *State) error {
+// ReleaseAll gives back all that a run had, as far as this process knows: it was deleted, or nobody
+// can write it.
+func (h *Holds) ReleaseAll(ctx context.Context, st *State) error {
 	var all []store.Dropping
 	for ticket := range st.tickets {
 		all = append(all, store.Dropping{Ticket: ticket})

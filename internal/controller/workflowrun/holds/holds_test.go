@@ -301,15 +301,15 @@ func TestADeletedRunGivesBackAllOfItsTickets(t *testing.T) {
 		}
 	}
 	f.dropErr = errStore
-	if err := h.ReleaseDeleted(t.Context(), st); !errors.Is(err, errStore) || len(f.granted) != 3 {
+	if err := h.ReleaseAll(t.Context(), st); !errors.Is(err, errStore) || len(f.granted) != 3 {
 		t.Fatalf("%v, granted %v", err, f.granted)
 	}
 	f.dropErr = nil
-	if err := h.ReleaseDeleted(t.Context(), st); err != nil || len(f.granted) != 0 {
+	if err := h.ReleaseAll(t.Context(), st); err != nil || len(f.granted) != 0 {
 		t.Errorf("%v, granted %v", err, f.granted)
 	}
 	f.dropped = nil
-	if err := h.ReleaseDeleted(t.Context(), st); err != nil || f.dropped != nil {
+	if err := h.ReleaseAll(t.Context(), st); err != nil || f.dropped != nil {
 		t.Errorf("%v, dropped %v again", err, f.dropped)
 	}
 }

@@ -86,6 +86,9 @@ func (s *Session) CountLeaseless() {
 // to that at which it looks after it, which is when it has the run's lock, or knows that
 // nothing is due.
 func (s *Session) noteInHand(run *v1alpha1.WorkflowRun) {
+	if s.all.DrivenSince == nil {
+		return // it takes none over
+	}
 	began := s.all.DrivenSince(run.UID)
 	if s.inHand || began.IsZero() {
 		return

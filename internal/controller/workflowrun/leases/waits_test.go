@@ -69,6 +69,11 @@ func TestTakeOversAreMeasuredOncePerRun(t *testing.T) {
 	}
 }
 
+// mutation: noteInHand that asks nobody since when it drives the run makes this fail.
+func TestAProcessThatDrivesAllTakesNoneOver(t *testing.T) {
+	New(Options{Clock: clocktesting.NewFakeClock(epoch)}).Session(&State{}, types.NamespacedName{}, "uid", policy.Effective{}).WaitedEnough(bare())
+}
+
 // sums are the sum and the count of a histogram, if there were observations.
 func sums(t *testing.T, registry prometheus.Gatherer, name string) string {
 	t.Helper()

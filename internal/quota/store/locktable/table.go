@@ -125,18 +125,21 @@ func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store
 	touched := locksOf(had.Locks)
 	if was {
 		next.Age, next.Ticket.Created = mine.Age, mine.Ticket.Created
-		if !same(holdsOf(mine.Wants), wants) {
+		switch edited := !same(holdsOf(mine.Wants), wants); {
+		case edited:
 			touched, was = names(mine.Wants), false
+		case k.Priority != mine.Ticket.Priority:
+			touched = names(wants)
 		}
 	}
 	delete(t.Places, k.ID)
 	lock, rest, busy := t.blocked(next)
 	if busy {
-		a := t.wait(next, was, lock)
+		a, left := t.wait(next, was, lock)
 		if rest && a.State == store.LocksWaiting {
 			a.Rest = 1
 		}
-		a.Wake = append(a.Wake, t.wake(touched)...)
+		a.Wake = append(a.Wake, t.wake(slices.Concat(touched, left))...)
 		return a
 	}
 	t.Fence++
@@ -147,14 +150,20 @@ func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store
 	return store.LocksAnswer{State: store.LocksHeld, Fence: t.Fence, Wake: t.wake(slices.Concat(names(wants), touched))}
 }
 
-// wait is the end of a question of a ticket that cannot have its locks.
-func (t *Table) wait(next Place, was bool, lock string) store.LocksAnswer {
-	a := store.LocksAnswer{State: store.LocksWaiting, Lock: lock}
+// wait is the end of a question of a ticket that cannot have its locks. left are locks whose lines
+// it, or others for it, leave.
+func (t *Table) wait(next Place, was bool, lock string) (a store.LocksAnswer, left []string) {
+	a = store.LocksAnswer{State: store.LocksWaiting, Lock: lock}
+	wants := names(next.Wants)
 	superseded, refused := t.refusal(&next, was)
-	if refused != nil {
-		return *refused
+	switch {
+	case refused != nil && was:
+		return *refused, wants
+	case refused != nil:
+		return *refused, nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(superseded)) {
+		left = append(left, names(t.Places[id].Wants)...)
 		t.Refuse(id, store.LocksSuperseded)
 		a.Wake = append(a.Wake, store.Wake{Ticket: id, Run: t.Places[id].Ticket.Run})
 	}
@@ -165,7 +174,7 @@ func (t *Table) wait(next Place, was bool, lock string) store.LocksAnswer {
 	if a.Position > 1 {
 		a.Ahead = line[a.Position-2].Ticket.Run
 	}
-	return a
+	return a, left
 }
 
 // refusal says whether a ticket may not wait, or else whose waits end for it.

@@ -2,7 +2,8 @@
 -- What all scripts share: whether the data may be trusted.
 --
 -- KEYS[1] is a hash. Its field ':epoch' is '<term> <run_id of the server>' while it is open; while it is being rebuilt it has
--- ':rebuild' instead, '<token> <run_id>'. Data and epoch are in one key, so that they are lost together, if at all.
+-- ':rebuild' instead, '<token> <run_id>', and ' <term>' where the new term has to be above one that is still to come. Data and epoch are
+-- in one key, so that they are lost together, if at all.
 local data = KEYS[1]
 local keep = 604800000 -- how long what holds nothing of value is kept, ms: 7 days
 
@@ -45,17 +46,24 @@ local function open(floor)
   return term
 end
 
+-- The rebuild that is under way: its token, the server, and what its term has to be above. Without one the first two are nil.
+local function begun()
+  local token, id, least = string.match(redis.call('HGET', data, ':rebuild') or '', '^(%S+) (%S+) ?(%d*)$')
+  return token, id, tonumber(least) or 0
+end
+
 -- Ends a rebuild and returns the new term; nil if there is no rebuild of that token, because the data was lost again. With 'more'
 -- the data stays closed, since the caller has more to enter: then there is no term yet, '0'.
 local function reopen(token, floor, more)
   local id = server()
-  if redis.call('HGET', data, ':rebuild') ~= token .. ' ' .. id then
+  local of, at, least = begun()
+  if of ~= token or at ~= id then
     return nil
   end
   if more == 'more' then
     return '0'
   end
-  local term = string.format('%.0f', math.max(now(), floor + 1))
+  local term = string.format('%.0f', math.max(now(), floor + 1, least + 1))
   redis.call('HDEL', data, ':rebuild')
   redis.call('HSET', data, ':epoch', term .. ' ' .. id)
   return term

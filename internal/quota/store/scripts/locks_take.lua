@@ -51,7 +51,8 @@ local function same(locks)
   return #locks == #wants
 end
 
--- Locks whose lines may move, as the ticket took them, or left them.
+-- Locks whose lines may move, as a ticket took them, or left their lines. Each costs a look at those who wait for it.
+local few = 16 -- of those that others leave: the resync looks at the rest
 local touched, names = {}, {}
 local function touch(locks)
   for _, l in ipairs(locks) do
@@ -91,6 +92,7 @@ if mine then
     mine = nil
   elseif order ~= mine.order then
     leave(ticket)
+    touch(mine.wants)
   end
 end
 
@@ -149,6 +151,7 @@ local superseded = {}
 for _, w in ipairs(wants) do
   if w.busy == 'DropNewest' and not fits({w}, {}, {}) then
     leave(ticket)
+    touch(mine and wants or {})
     return finish(answer('LockBusy', nil, w))
   end
   if w.busy == 'KeepLatest' or w.busy == 'CancelOldest' then
@@ -156,6 +159,7 @@ for _, w in ipairs(wants) do
       if other.ticket ~= ticket then
         if string.sub(other.order, 11) > string.sub(order, 11) then
           refuse(ticket, {order = order, run = run, tree = tree}, 'Superseded')
+          touch(mine and wants or {})
           return finish(answer('Superseded', nil, w))
         end
         superseded[other.ticket] = true
@@ -168,6 +172,9 @@ end
 local woken = {}
 for other in pairs(superseded) do
   local p = place(other)
+  if #touched < few then
+    touch(p.wants)
+  end
   refuse(other, p, 'Superseded')
   woken[#woken + 1] = other
   woken[#woken + 1] = p.run

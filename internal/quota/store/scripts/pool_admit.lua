@@ -6,8 +6,8 @@
 -- ARGV[4] tenant  ARGV[5] uid  ARGV[6] name  ARGV[7] '<priority> <created> <name> <uid>'
 --
 -- Returns {'ok', term, used, waiting, reserved of the tenant, 1 if admitted, position from 1 or 0, member just ahead or '', slots of
--- all tenants, total, {uid, name, ... of others who got slots}}, {'lost'} when the lock is not the token's, {'limits'} when it must be
--- told newer ones, or {'closed', why}.
+-- all tenants, total, {uid, name, ... of others who got slots}, reserved of all tenants}, {'lost'} when the lock is not the token's,
+-- {'limits'} when it must be told newer ones, or {'closed', why}.
 local tenant, uid, name, member = ARGV[4], ARGV[5], ARGV[6], ARGV[4] .. ' ' .. ARGV[7]
 
 if ARGV[2] ~= '' and redis.call('GET', lock) ~= ARGV[2] then
@@ -57,4 +57,5 @@ if admitted == 0 then
   end
 end
 answer[6], answer[7], answer[8], answer[9], answer[10], answer[11] = admitted, position, ahead, used() + kept(), total(), others
+answer[12] = kept()
 return answer

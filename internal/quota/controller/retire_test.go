@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// quiet has a tenant use its slots and a key, and no more.
+func quiet(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a := w.run("a", withKey("k"))
+	w.boss.claims(a, nil)
+	a = w.write(w.boss.admits(a), ended)
+	w.boss.releases(a)
+	must(t, w.boss.ReleaseKey(w.ctx(), a.UID, tenant, "k"))
+	w.remove(a)
+	w.boss.looks()
+	return w
+}
+
+// entries is how many keys the register has.
+func (w *world) entries() int {
+	w.t.Helper()
+	keys, err := w.boss.register(w.ctx())
+	must(w.t, err)
+	return len(keys)
+}
+
+// What ends by itself would be taken for lost: all runs were listed live, and marked.
+//
+// mutations: settle without retire, a retire at once, and one that forgets since when a key holds
+// nothing, make this fail.
+func TestWhatIsNotUsedLeavesTheRegisterWithoutAList(t *testing.T) {
+	w := quiet(t)
+	lists, rebuilds := w.boss.calls.of("list"), testutil.ToFloat64(w.boss.metrics.rebuilds.WithLabelValues(outcomeDone))
+	w.clock.Step(unusedTime - time.Second)
+	w.boss.looks()
+	if n := w.entries(); n != 2 {
+		t.Fatalf("%d keys are in the register before their time", n)
+	}
+	w.clock.Step(time.Second)
+	w.boss.looks()
+	if n := w.entries(); n != 0 {
+		t.Fatalf("%d keys are in the register", n)
+	}
+	if n := w.redis.Exists(w.ctx(), slotsKey, claimsKey).Val(); n != 0 {
+		t.Errorf("%d keys are in Redis", n)
+	}
+	b, c := w.run("b", withKey("k")), w.run("c")
+	other := w.instance()
+	other.claims(b, nil)
+	other.admits(b)
+	other.asks(c, false)
+	w.boss.looks()
+	if n := w.boss.calls.of("list") - lists; n != 0 {
+		t.Errorf("%d live lists", n)
+	}
+	if n := testutil.ToFloat64(w.boss.metrics.rebuilds.WithLabelValues(outcomeDone)) - rebuilds; n != 0 {
+		t.Errorf("%v rebuilds are counted", n)
+	}
+}
+
+// mutations: retire.lua that does not count fields, or does not look at the other keys, makes this
+// fail, as does an empty without reservations, or claims, where the script is let go on.
+func TestWhatIsUsedStaysInTheRegister(t *testing.T) {
+	for name, use := range map[string]func(w *world){
+		"a run is in":               func(w *world) { w.boss.asks(w.run("in"), true) },
+		"a run waits":               func(w *world) { w.policy("batch", 0); w.boss.asks(w.run("waits"), false) },
+		"a slot is reserved":        func(w *world) { w.reserves(time.Hour) },
+		"an idempotency key is had": func(w *world) { w.boss.claims(w.run("has", withKey("k2")), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t)
+			w.clock.Step(unusedTime - time.Second)
+			use(w)
+			w.boss.looks()
+			w.clock.Step(time.Second)
+			w.boss.looks()
+			if n := w.entries(); n != 1 {
+				t.Errorf("%d keys are in the register, want the one in use", n)
+			}
+			at := store.Key{Policy: "batch", Tenant: tenant}
+			if name == "an idempotency key is had" {
+				at.Policy = ""
+			}
+			if ended, err := store.Retire(w.ctx(), w.boss.quota.Store, at); ended || err != nil {
+				t.Errorf("retired: %t, %v", ended, err)
+			}
+		})
+	}
+}
+
+func (w *world) reserves(ttl time.Duration) {
+	w.t.Helper()
+	a, err := w.boss.Reserve(w.ctx(), w.run("reserved"), tenant, w.effective("batch"), ttl)
+	if err != nil || !a.Admitted {
+		w.t.Fatalf("reserve: %+v, %v", a, err)
+	}
+}
+
+// Somebody comes before each call to Redis of a resync that retires, and the resync may end there.
+//
+// mutation: retire that strikes before the data ended makes this fail: a run is let in by data that
+// is in no register, and when that is lost it is taken for what was never used.
+func TestARetirementMayBeInterruptedAnywhere(t *testing.T) {
+	for name, dies := range map[string]bool{"and goes on": false, "and ends there": true} {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				w := quiet(t)
+				w.clock.Step(unusedTime)
+				other := w.instance()
+				w.run("b")
+				calls := 0
+				w.boss.beforeR = func() {
+					if calls++; calls == n {
+						other.tries("b")
+						if dies {
+							w.boss.refuse = errors.New("test: it died")
+						}
+					}
+				}
+				_, err := w.boss.resync(w.ctx())
+				w.boss.beforeR, w.boss.refuse = nil, nil
+				if calls < n {
+					must(t, err)
+					return
+				}
+				must(t, w.redis.Del(w.ctx(), slotsKey).Err()) // whoever is in is known by the register
+				w.run("c")
+				for range 2 {
+					w.instance().tries("c")
+					other.tries("b")
+					w.boss.looks()
+				}
+				w.atMost(1)
+				if !factOf(w.get("b")).admitted() && !factOf(w.get("c")).admitted() {
+					t.Errorf("call %d: nobody is let in", n)
+				}
+			}
+		})
+	}
+}

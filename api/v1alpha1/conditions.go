@@ -36,7 +36,8 @@ const (
 	// another run, whose status does not name it. It begins when it does, and ends with that run.
 	ReasonWaitingForParent = "WaitingForParent"
 	// ReasonWaitingForWorkflow (False): the Workflow of spec.workflowRef, or its revision, does not
-	// exist. The run ends as WorkflowNotFound if it does not come within a minute.
+	// exist. The run ends as WorkflowNotFound if it does not come within a minute. Or it exists,
+	// and cannot be had for now: the run waits.
 	ReasonWaitingForWorkflow = "WaitingForWorkflow"
 	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a
 	// reason of Succeeded=Unknown.
@@ -226,6 +227,9 @@ const (
 	// ReasonInvalidTemplate (False): runs of the Workflow would end as InvalidSpec; the message has
 	// the fields.
 	ReasonInvalidTemplate = "InvalidTemplate"
+	// ReasonRevisionNotKept (False): the API server refuses the revision of the Workflow: a quota
+	// is full, say, or a policy forbids it. Runs wait for it.
+	ReasonRevisionNotKept = "RevisionNotKept"
 	// ReasonReady (True): the policy governs all its classes; runs can follow the Workflow.
 	ReasonReady = "Ready"
 	// ReasonClassConflict (False): an older policy claims one of the classes; the message names it.

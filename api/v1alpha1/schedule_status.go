@@ -172,7 +172,7 @@ type SkippedSlots struct {
 // BackfillStatus is how far a backfill is.
 type BackfillStatus struct {
 	Backfill `json:",inline"`
-	// doneUntil is the last slot that was started, or had a run.
+	// doneUntil is the last slot that was started, had a run, or has a reason for having none.
 	// +required
 	DoneUntil metav1.Time `json:"doneUntil"`
 	// before is until when slots were decided when the backfill began: later ones are none of it.
@@ -182,7 +182,8 @@ type BackfillStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Started int64 `json:"started"`
-	// finishedAt is when all of its slots had a run. Absent: it goes on.
+	// finishedAt is when all of its slots had a run, or a reason for having none. Absent:
+	// it goes on.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 }

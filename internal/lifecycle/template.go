@@ -13,12 +13,12 @@ import (
 // missTemplate ends a run whose Workflow, or revision, does not exist: at once if the run followed
 // it before, else if it does not come in time.
 func missTemplate(d *draft) {
-	missing := d.in.Template.Missing
-	if missing == "" {
+	t := &d.in.Template
+	if t.Missing == "" || t.Patient {
 		return
 	}
 	if d.st.Workflow != nil || !d.now.Before(templateEnd(d)) {
-		endRun(d, report.WorkflowNotFound(missing))
+		endRun(d, report.WorkflowNotFound(t.Missing))
 	}
 }
 
@@ -32,7 +32,7 @@ func templateEnd(d *draft) time.Time {
 
 // templateWait adds when a run does not wait for its Workflow any longer.
 func templateWait(d *draft, e *earliest) {
-	if awaitsTemplate(d) {
+	if awaitsTemplate(d) && !d.in.Template.Patient {
 		e.add(templateEnd(d))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -65,6 +66,30 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 				t.Errorf("pinned to %q, version %d", pin, d.Status.MinWriterVersion)
 			}
 		})
+	}
+}
+
+// A revision that is about to be deleted, or that cannot be kept, is no Workflow that
+// does not exist.
+//
+// mutations: missTemplate, templateWait and templateText that do not look whether the
+// run is patient.
+func TestTemplate_APatientRunWaitsUntilItIsCancelled(t *testing.T) {
+	run := newRun()
+	waits := Template{Missing: "it cannot be kept", Patient: true}
+	for _, now := range []time.Time{epoch, epoch.Add(facts.TemplatePatience), epoch.Add(time.Hour)} {
+		d := decideTemplate(run, now, waits)
+		c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionAdmitted)
+		if d.Status.Phase != v1alpha1.RunQueued || c == nil || c.Reason != v1alpha1.ReasonWaitingForWorkflow || c.Message != waits.Missing {
+			t.Errorf("%s: %s, %+v", now, d.Status.Phase, c)
+		}
+		if !d.Wake.IsZero() || d.Needs.Admission {
+			t.Errorf("%s: it wakes at %s, asks for a slot: %v", now, d.Wake, d.Needs.Admission)
+		}
+	}
+	run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	if d := decideTemplate(run, epoch.Add(time.Hour), waits); d.Status.Phase != v1alpha1.RunCancelled {
+		t.Errorf("cancelled: %s", d.Status.Phase)
 	}
 }
 

@@ -21,6 +21,15 @@ import (
 // try again helps only if somebody makes it again.
 var ErrGone = errors.New("there is no such revision")
 
+// errInTheWay is of an object that somebody else made under the name of a revision.
+var errInTheWay = errors.New("is in the way")
+
+// Refused says whether an error of Ensure is a refusal: it lasts until somebody does something, and
+// the API server is there. A quota may be full, a policy may want other labels.
+func Refused(err error) bool {
+	return errors.Is(err, errInTheWay) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
 // Store keeps revisions.
 type Store struct {
 	// Live reads from the API server.
@@ -77,7 +86,7 @@ func (s *Store) claim(ctx context.Context, w *v1alpha1.Workflow, c *template.Con
 		return fmt.Errorf("read revision %s: %w", key.Name, err)
 	}
 	if err := template.Verify(w.Name, c.Revision, found.Data.Raw); err != nil {
-		return fmt.Errorf("ControllerRevision %s is in the way: %w", key.Name, err)
+		return fmt.Errorf("ControllerRevision %s %w: %w", key.Name, errInTheWay, err)
 	}
 	if found.Annotations[v1alpha1.AnnotationWorkflowUID] == string(w.UID) && found.Labels[v1alpha1.LabelWorkflow] == w.Name {
 		return nil

@@ -14,6 +14,35 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/cron"
 )
 
+// What cannot be created was not started.
+//
+// mutations: unstart that leaves Backfill.Started, or that takes back slots of no backfill.
+func TestABackfillCountsWhatItStarted(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
+	from, to := metav1.NewTime(now.Add(-5*time.Hour)), metav1.NewTime(now.Add(-2*time.Hour))
+	slot := time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		slot   time.Time
+		before time.Time
+		want   int64
+	}{
+		"a slot of it":           {slot, now, 0},
+		"one before":             {slot.Add(-time.Hour), now, 1},
+		"one after":              {slot.Add(3 * time.Hour), now, 1},
+		"one of the times since": {slot, slot.Add(-time.Second), 1},
+	} {
+		s := &v1alpha1.Schedule{Status: &v1alpha1.ScheduleStatus{
+			Started: 1, Starting: []metav1.Time{metav1.NewTime(c.slot)},
+			Backfill: &v1alpha1.BackfillStatus{Backfill: v1alpha1.Backfill{From: from, To: to}, DoneUntil: to, Before: metav1.NewTime(c.before), Started: 1},
+		}}
+		s.Name, s.Spec.Backfill = "report", &s.Status.Backfill.Backfill
+		d := Decide(Input{Now: now, Schedule: s, Failed: map[int64]Failure{Minute(c.slot): {Reason: v1alpha1.SlotStartFailed}}})
+		if d.Status.Backfill.Started != c.want || d.Status.Started != 0 {
+			t.Errorf("%s: %+v", name, d.Status.Backfill)
+		}
+	}
+}
+
 // Status has whole seconds, and a user may write fractions of one. It is one backfill all the same,
 // or the slots whose runs were deleted meanwhile would be started again, and again.
 //

@@ -79,22 +79,29 @@ func (d *draft) drain() {
 	}
 }
 
-// cancel cancels what is under way if a slot waits for that.
+// cancel cancels what is under way if a slot waits for that. The run of a slot that waits was
+// started by somebody who knew more.
 func (d *draft) cancel() {
 	if d.spec.Overlap != v1alpha1.OverlapCancelOther || len(d.Status.Waiting) == 0 {
 		return
 	}
 	for i := range d.Runs {
-		if r := &d.Runs[i]; r.Phase == Active && !r.Cancelled {
+		if r := &d.Runs[i]; r.Phase == Active && !r.Cancelled && !has(d.Status.Waiting, r.Slot) {
 			d.Cancel = append(d.Cancel, *r)
 		}
 	}
 }
 
+// fillsBack says whether slots of the past may be started. What is due is decided first, so that a
+// backfill sees it as past. Its slots can wait for a template whose runs are not refused.
+func (d *draft) fillsBack() bool {
+	return d.Status.Held == "" && !d.Again && d.Was != nil && d.Refused == "" && d.Doubt == ""
+}
+
 // fillBack starts slots of the past that have no run.
 func (d *draft) fillBack() {
-	if d.spec.Backfill != nil && (d.Status.Held != "" || d.Again || d.Was == nil) {
-		return // what is due is decided first, so that a backfill sees it as past
+	if d.spec.Backfill != nil && !d.fillsBack() {
+		return
 	}
 	b := d.backfill()
 	if b == nil {
@@ -142,6 +149,11 @@ func (d *draft) backfill() *v1alpha1.BackfillStatus {
 	return d.Status.Backfill
 }
 
+// BackfillHas says whether a slot is one of a backfill.
+func BackfillHas(b *v1alpha1.BackfillStatus, slot time.Time) bool {
+	return b != nil && !slot.Before(b.From.Time) && !slot.After(b.To.Time) && !slot.After(b.Before.Time)
+}
+
 // asStored is a backfill as status has it. A user may write 12:00:00.5Z, and status has whole
 // seconds: compared as they are, each decision would take it for another backfill.
 func asStored(b *v1alpha1.Backfill) v1alpha1.Backfill {
@@ -150,6 +162,9 @@ func asStored(b *v1alpha1.Backfill) v1alpha1.Backfill {
 
 // taken says whether a slot has a run, or is about to get one.
 func (d *draft) taken(slot time.Time) bool {
-	same := func(t metav1.Time) bool { return t.Time.Equal(slot) }
-	return d.bySlot[Minute(slot)] != nil || slices.ContainsFunc(d.Status.Starting, same) || slices.ContainsFunc(d.Status.Waiting, same)
+	return d.bySlot[Minute(slot)] != nil || has(d.Status.Starting, slot) || has(d.Status.Waiting, slot)
+}
+
+func has(slots []metav1.Time, slot time.Time) bool {
+	return slices.ContainsFunc(slots, func(t metav1.Time) bool { return t.Time.Equal(slot) })
 }

@@ -31,6 +31,9 @@ func (d *draft) settle() {
 // unstart takes back that a slot got a run.
 func (d *draft) unstart(slot time.Time) {
 	d.Status.Started--
+	if b := d.Status.Backfill; b != nil && b.Started > 0 && BackfillHas(b, slot) {
+		b.Started--
+	}
 	name := RunName(d.Schedule.Name, slot)
 	for i := range d.Status.Last {
 		if d.Status.Last[i].Run == name {
@@ -85,20 +88,19 @@ func (d *draft) since(t time.Time) {
 
 // prune deletes ended runs beyond the history limits, those first that ended first. The last failed
 // runs that a pause is made of stay, however many were cancelled meanwhile. Others have one place
-// beside them, if they have any: how a run ended can be seen.
+// beside them, if they have any: how a run ended can be seen. One that is being deleted is left to
+// who keeps it from being gone.
 func (d *draft) prune() {
 	var good, failed, bad []*Run
 	for i := range d.Runs {
-		switch r := &d.Runs[i]; r.Phase {
-		case Active:
-		case Succeeded:
+		switch r := &d.Runs[i]; {
+		case r.Phase == Active || r.Deleting:
+		case r.Phase == Succeeded:
 			good = append(good, r)
+		case r.Phase == Failed && d.counts(r):
+			failed = append(failed, r)
 		default:
-			if r.Phase == Failed && d.counts(r) {
-				failed = append(failed, r)
-			} else {
-				bad = append(bad, r)
-			}
+			bad = append(bad, r)
 		}
 	}
 	counted, most := 0, limit(d.spec.FailedRunsHistoryLimit)

@@ -44,7 +44,7 @@ type Input struct {
 	// Refused says why runs of spec.runTemplate would be refused; empty: they would not.
 	Refused string
 	// Doubt says why they would be refused for now; empty: they would not. It may end without an
-	// edit, so slots are started all the same.
+	// edit, so slots that are due are started all the same.
 	Doubt string
 	// Stop says that spec.stopWhen is true.
 	Stop bool
@@ -65,6 +65,8 @@ type Run struct {
 	Ended time.Time
 	// Cancelled says that it is being cancelled.
 	Cancelled bool
+	// Deleting says that it is being deleted: a finalizer may keep it for long.
+	Deleting bool
 }
 
 // Phase is how far a run is.

@@ -122,7 +122,7 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 	}
 	mem.created[minute] = r.Clock.Now()
 	delete(mem.since, minute)
-	r.Metrics.started(r.Clock.Now().Sub(slot))
+	r.Metrics.started(r.Clock.Now().Sub(slot), schedule.BackfillHas(s.Status.Backfill, slot))
 	return confirmPause, nil
 }
 
@@ -132,6 +132,7 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("create run %s: %w", name, err)
 	case refusedForGood(err):
+		mem.tried = 0 // a dry run that was accepted before says nothing of the next slot
 		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
 	}
 	if mem.since[minute].IsZero() {

@@ -269,6 +269,64 @@ func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
 	}
 }
 
+// A backfill is done once: slots that it began while no run could be created would be used up.
+//
+// mutations: fillBack that does not look at Refused, or at Doubt; notCreated that believes the dry
+// run of before.
+func TestABackfillWaitsForATemplateThatIsNotRefused(t *testing.T) {
+	for name, template := range map[string]string{"for good": steps, "for now": `{"workflowRef":{"name":"report"}}`} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) {
+				s.Spec.Overlap, s.Spec.RunTemplate.Spec.Raw = v1alpha1.OverlapAllow, []byte(template)
+				s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(w.slot(-40)), To: metav1.NewTime(w.slot(-2))}
+			})
+			refused := true
+			w.answers(func(bool) error {
+				if refused {
+					return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil)
+				}
+				return nil
+			})
+			r := w.operator()
+			if st := w.settle(r, s); st.Backfill != nil || st.Started != 0 || len(st.Skipped) != 0 {
+				t.Errorf("refused: %+v, %v", st.Backfill, reasons(st))
+			}
+			refused = false
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "slot" })
+			if st := w.settle(r, s); st.Backfill == nil || st.Backfill.Started != 10 || len(w.runs()) != 10 {
+				t.Fatalf("mended: %+v, %d runs", st.Backfill, len(w.runs()))
+			}
+			refused = true // a Workflow may change without an edit of the schedule
+			for name := range w.runs() {
+				w.end(name, v1alpha1.RunSucceeded)
+			}
+			if st := w.settle(r, s); st.Backfill.FinishedAt != nil || st.Backfill.Started != 10 || len(st.Skipped) != 10 || st.Skipped[0].Reason != v1alpha1.SlotTemplateRefused {
+				t.Errorf("refused in the middle: %+v, %v", st.Backfill, reasons(st))
+			}
+		})
+	}
+}
+
+// mutation: a dry run with a slot that no run of the schedule can have.
+func TestADryRunHasASlotOfTheSchedule(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.TimeZone, s.Spec.RunTemplate.SlotInput = "Asia/Kolkata", "slot"
+	})
+	var tried []string
+	w.funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if run, is := o.(*v1alpha1.WorkflowRun); is {
+			tried = append(tried, string(run.Spec.Inputs.Raw))
+		}
+		return c.Create(ctx, o, opts...)
+	}
+	w.settle(w.operator(), s)
+	if len(tried) != 1 || !strings.HasSuffix(tried[0], `:00:00+05:30"}`) {
+		t.Errorf("tried with %q", tried)
+	}
+}
+
 // mutation: problems that validates again, or not after an edit, makes this fail. The second run
 // stands for what a pass makes of the same generation.
 func TestATemplateIsValidatedOnceForEachGeneration(t *testing.T) {

@@ -47,6 +47,15 @@ func TestAnOldCacheStartsNoSlotAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	w.getsOld(old)
+	result, err := w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+	if err != nil || result.RequeueAfter != conflictPause || len(w.runs()) != 0 {
+		t.Errorf("again after %s, %v; runs %v", result.RequeueAfter, err, w.runs())
+	}
+}
+
+// getsOld has operators that are made from now on read an old version of a schedule.
+func (w *world) getsOld(old *v1alpha1.Schedule) {
 	w.funcs.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if s, is := o.(*v1alpha1.Schedule); is {
 			old.DeepCopyInto(s)
@@ -54,9 +63,61 @@ func TestAnOldCacheStartsNoSlotAgain(t *testing.T) {
 		}
 		return c.Get(ctx, key, o, opts...)
 	}
+}
+
+// A run is cancelled for a slot that waits, if that is still so: its cache may be behind an edit,
+// or behind the start of the slot.
+//
+// mutation: persist that compares versions only to create.
+func TestAnOldCacheCancelsNoRun(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapCancelOther })
+	w.settle(w.operator(), s)
+	w.at(1, 1)
+	w.settle(w.operator(), s)
+	w.at(2, 1)
+	w.funcs.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return errors.New("the process is gone")
+	}
+	_, _ = w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+	old := w.stored(s)
+	if len(old.Status.Waiting) != 1 {
+		t.Fatalf("%+v", old.Status)
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapBufferOne })
+	w.funcs = interceptor.Funcs{}
+	w.getsOld(old)
 	result, err := w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
-	if err != nil || result.RequeueAfter != conflictPause || len(w.runs()) != 0 {
-		t.Errorf("again after %s, %v; runs %v", result.RequeueAfter, err, w.runs())
+	if run := w.runs()[schedule.RunName("report", w.slot(1))]; err != nil || result.RequeueAfter != conflictPause || run.Spec.Shutdown != "" {
+		t.Errorf("again after %s, %v; shutdown: %q", result.RequeueAfter, err, run.Spec.Shutdown)
+	}
+}
+
+// A slot waited for the run before it, and has its run now. One whose cache still has it waiting
+// must not cancel that run for it.
+//
+// The mutation of TestAnOldCacheCancelsNoRun is seen here, too, with a cancel that does not look
+// which slots wait.
+func TestAnOldCacheCancelsNoRunThatWasJustStarted(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapCancelOther })
+	w.settle(w.operator(), s)
+	for hour := 1; hour <= 2; hour++ {
+		w.at(hour, 1)
+		w.settle(w.operator(), s)
+	}
+	old := w.stored(s)
+	if len(old.Status.Waiting) != 1 {
+		t.Fatalf("%+v", old.Status)
+	}
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunCancelled)
+	w.settle(w.operator(), s)
+	w.getsOld(old)
+	if _, err := w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)}); err != nil {
+		t.Fatal(err)
+	}
+	if run := w.runs()[schedule.RunName("report", w.slot(2))]; run == nil || run.Spec.Shutdown != "" {
+		t.Errorf("%+v", run)
 	}
 }
 

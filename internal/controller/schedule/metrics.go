@@ -31,9 +31,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) started(delay time.Duration) {
+// started counts a slot that got its run. One of a backfill is not late, however long ago it was.
+func (m *Metrics) started(delay time.Duration, backfilled bool) {
 	m.slots.WithLabelValues("Started").Inc()
-	m.delay.Observe(max(delay.Seconds(), 0))
+	if !backfilled {
+		m.delay.Observe(max(delay.Seconds(), 0))
+	}
 }
 
 func (m *Metrics) skipped(reason v1alpha1.SlotReason, count int64) {

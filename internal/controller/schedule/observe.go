@@ -48,7 +48,7 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 		return in, err
 	}
 	in.Stop = r.stops(s, runs)
-	is, err := r.refused(ctx, s, mem)
+	is, err := r.refused(ctx, in, mem)
 	if is.forGood {
 		in.Refused = is.why
 	} else {
@@ -113,7 +113,7 @@ func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 const cacheDelay = time.Minute
 
 func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
-	fact := schedule.Run{Name: run.Name, UID: string(run.UID), Slot: slot, Cancelled: run.Spec.Shutdown != ""}
+	fact := schedule.Run{Name: run.Name, UID: string(run.UID), Slot: slot, Cancelled: run.Spec.Shutdown != "", Deleting: !run.DeletionTimestamp.IsZero()}
 	if !status.Finished(run) {
 		return fact
 	}
@@ -182,9 +182,12 @@ type verdict struct {
 	forGood bool
 }
 
-// refused says what becomes of runs of spec.runTemplate.
-func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (verdict, error) {
-	run, err := runOf(s, time.Unix(0, 0), "2000-01-01T00:00:00Z")
+// refused says what becomes of runs of spec.runTemplate. The slot of the run that is tried is one
+// of the schedule: a pattern of its Workflow may want the offset of the zone.
+func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory) (verdict, error) {
+	s := in.Schedule
+	slot := someSlot(in)
+	run, err := runOf(s, slot, local(in, slot))
 	if err != nil {
 		return verdict{cut(err.Error()), true}, nil
 	}
@@ -200,6 +203,16 @@ func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 		return verdict{cut(why), true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
+}
+
+// someSlot is the next slot of a schedule, else one of long ago.
+func someSlot(in schedule.Input) time.Time {
+	if in.Table != nil {
+		if slot, ok := in.Table.Next(in.Now); ok {
+			return slot
+		}
+	}
+	return time.Unix(0, 0)
 }
 
 // dryRun asks the API server whether it would create a run. It is asked once for each generation,

@@ -149,7 +149,7 @@ func (r *Reconciler) wait(d *schedule.Decision, retry time.Duration) time.Durati
 }
 
 // persist writes status, if it is another, and says what is stored then. Where nothing is written
-// and runs are to be created, what the cache has may be old.
+// and runs are to be created or cancelled, what the cache has may be old.
 func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (*v1alpha1.Schedule, error) {
 	changed := s.DeepCopy()
 	changed.Status = d.Status
@@ -159,7 +159,7 @@ func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *sched
 		}
 		return changed, nil
 	}
-	if len(d.Create) == 0 {
+	if len(d.Create) == 0 && len(d.Cancel) == 0 {
 		return s, nil
 	}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(s), changed); err != nil {

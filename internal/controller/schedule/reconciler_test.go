@@ -570,6 +570,43 @@ func TestEndedRunsBeyondTheLimitsAreDeleted(t *testing.T) {
 	}
 }
 
+// A finalizer keeps runs that were deleted: deleting them again does nothing, without an end, and
+// nothing else was told meanwhile.
+//
+// mutations: prune that deletes what is being deleted, or that counts it among those that are kept.
+func TestRunsThatAreBeingDeletedAreLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.SuccessfulRunsHistoryLimit = new(int32(1)) })
+	deleted := 0
+	w.funcs.Delete = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		deleted++
+		return c.Delete(ctx, o, opts...)
+	}
+	r := w.operator()
+	w.settle(r, s)
+	for hour := 1; hour <= 3; hour++ {
+		w.at(hour, 1)
+		w.settle(r, s)
+		run := w.runs()[schedule.RunName("report", w.slot(hour))]
+		run.Finalizers = []string{"example.com/archive"}
+		if err := w.client.Update(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+		w.end(run.Name, v1alpha1.RunSucceeded)
+		w.settle(r, s)
+		w.settle(r, s)
+		if there := len(w.runs()); deleted != hour-1 || there != hour {
+			t.Errorf("hour %d: %d deletions, %d runs", hour, deleted, there)
+		}
+	}
+	for _, run := range w.runs() { // or the namespace of the test keeps them
+		run.Finalizers = nil
+		if err := w.client.Update(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Somebody deletes the run of a slot and makes one of his own under its name, which the cache has
 // not seen.
 //

@@ -31,6 +31,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
@@ -132,7 +133,7 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	content, err := r.Revisions.Ensure(ctx, w)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err)
+		return r.unkept(ctx, w, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err))
 	}
 	problems, err := r.problemsOf(ctx, w, content)
 	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
@@ -141,17 +142,41 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("validate Workflow %s: %w", req.NamespacedName, err)
 	}
-	status := r.statusOf(w, content, problems)
+	return r.write(ctx, w, r.statusOf(w, content, problems))
+}
+
+// unkept says in status that a revision is refused, and has it tried again. The status is not that
+// of this generation: its revision is not there.
+func (r *Reconciler) unkept(ctx context.Context, w *v1alpha1.Workflow, cause error) (reconcile.Result, error) {
+	if !revisions.Refused(cause) {
+		return reconcile.Result{}, cause
+	}
+	next := &v1alpha1.WorkflowStatus{}
+	if w.Status != nil {
+		next = w.Status.DeepCopy()
+	}
+	meta.SetStatusCondition(&next.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRevisionNotKept,
+		Message: bounds.Cut(cause.Error(), bounds.MaxToolChars), ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	})
+	if result, err := r.write(ctx, w, next); err != nil || result.RequeueAfter > 0 {
+		return result, err
+	}
+	return reconcile.Result{}, cause
+}
+
+// write writes the status of a Workflow, if it is another.
+func (r *Reconciler) write(ctx context.Context, w *v1alpha1.Workflow, status *v1alpha1.WorkflowStatus) (reconcile.Result, error) {
 	if equality.Semantic.DeepEqual(w.Status, status) {
 		return reconcile.Result{}, nil
 	}
 	w.Status = status
-	err = r.Client.Status().Update(ctx, w, r.Owner)
+	err := r.Client.Status().Update(ctx, w, r.Owner)
 	if apierrors.IsConflict(err) { // somebody else wrote it, another replica, say
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("write status of Workflow %s: %w", req.NamespacedName, err)
+		return reconcile.Result{}, fmt.Errorf("write status of Workflow %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return reconcile.Result{}, nil
 }

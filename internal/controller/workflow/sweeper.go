@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -79,20 +80,31 @@ func (s *Sweeper) Round(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for key, revisions := range all {
+	for namespace, workflows := range all {
+		errs = append(errs, s.sweepNamespace(ctx, namespace, workflows))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepNamespace looks at the revisions of a namespace. Its runs are looked through once for all of
+// its Workflows: there may be thousands of both.
+func (s *Sweeper) sweepNamespace(ctx context.Context, namespace string, workflows map[string][]revision) error {
+	cached := sync.OnceValues(func() (keeps, error) { return s.cached(ctx, namespace) })
+	var errs []error
+	for name, listed := range workflows {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := s.sweep(ctx, key, revisions); err != nil {
-			errs = append(errs, fmt.Errorf("workflow %s: %w", key, err))
+		if err := s.sweep(ctx, types.NamespacedName{Namespace: namespace, Name: name}, listed, cached); err != nil {
+			errs = append(errs, fmt.Errorf("workflow %s/%s: %w", namespace, name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// list lists the revisions of all Workflows, without their content.
-func (s *Sweeper) list(ctx context.Context) (map[types.NamespacedName][]revision, error) {
-	all := map[types.NamespacedName][]revision{}
+// list lists the revisions of all Workflows, by namespace and name, without their content.
+func (s *Sweeper) list(ctx context.Context) (map[string]map[string][]revision, error) {
+	all := map[string]map[string][]revision{}
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevisionList"))
 	for {
@@ -101,8 +113,13 @@ func (s *Sweeper) list(ctx context.Context) (map[types.NamespacedName][]revision
 		}
 		for i := range page.Items {
 			o := &page.Items[i]
-			key := types.NamespacedName{Namespace: o.Namespace, Name: o.Labels[v1alpha1.LabelWorkflow]}
-			all[key] = append(all[key], revision{o.Name, o.CreationTimestamp, o.UID, o.ResourceVersion})
+			of := all[o.Namespace]
+			if of == nil {
+				of = map[string][]revision{}
+				all[o.Namespace] = of
+			}
+			name := o.Labels[v1alpha1.LabelWorkflow]
+			of[name] = append(of[name], revision{o.Name, o.CreationTimestamp, o.UID, o.ResourceVersion})
 		}
 		if page.Continue == "" {
 			return all, nil
@@ -110,13 +127,20 @@ func (s *Sweeper) list(ctx context.Context) (map[types.NamespacedName][]revision
 	}
 }
 
-// sweep deletes the revisions of one Workflow that nobody needs. They were listed before.
-func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []revision) error {
+// sweep deletes the revisions of one Workflow that nobody needs. They were listed before. Whatever
+// fails after the mark, the mark is taken away.
+func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []revision, cached func() (keeps, error)) error {
 	w, settled, err := s.workflow(ctx, key)
-	if err != nil || !settled {
+	switch {
+	case err != nil:
 		return err
+	case !settled:
+		if w.Status == nil || len(w.Status.Retiring) == 0 {
+			return nil
+		}
+		return s.write(ctx, w, key.Name, nil, len(listed)) // the mark of a process that ended
 	}
-	old, err := s.unused(ctx, s.Client, key, candidates(w, key.Name, listed), client.UnsafeDisableDeepCopy)
+	old, err := unkept(key.Name, candidates(w, key.Name, listed), cached)
 	if err != nil {
 		return err
 	}
@@ -124,16 +148,22 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 	if err := s.write(ctx, w, key.Name, old, len(listed)); err != nil || len(old) == 0 {
 		return err
 	}
-	byName := client.MatchingFields{"spec.workflowRef.name": key.Name}
-	if old, err = s.unused(ctx, s.Live, key, old, byName, client.Limit(runsPage)); err != nil {
-		return err
+	deleted, err := s.retire(ctx, key, old)
+	return errors.Join(err, s.write(ctx, w, key.Name, nil, len(listed)-deleted))
+}
+
+// retire deletes those of the marked revisions that no run keeps, as the API server has the runs.
+func (s *Sweeper) retire(ctx context.Context, key types.NamespacedName, old []revision) (deleted int, err error) {
+	old, err = unkept(key.Name, old, func() (keeps, error) { return s.live(ctx, key) })
+	if err != nil {
+		return 0, err
 	}
-	for _, r := range old {
+	for i, r := range old {
 		if err := s.delete(ctx, key.Namespace, r); err != nil {
-			return err
+			return i, err
 		}
 	}
-	return s.write(ctx, w, key.Name, nil, len(listed)-len(old))
+	return len(old), nil
 }
 
 // workflow reads a Workflow, nil if it is gone. It is not settled while its current revision is
@@ -168,39 +198,69 @@ func candidates(w *v1alpha1.Workflow, name string, listed []revision) []revision
 	return old[min(len(old), limit):]
 }
 
-// unused are the revisions that no run names, by a list of runs; none while a run may still choose.
-func (s *Sweeper) unused(ctx context.Context, from client.Reader, key types.NamespacedName, old []revision, options ...client.ListOption) ([]revision, error) {
-	if len(old) == 0 {
-		return nil, nil
-	}
-	page := &v1alpha1.WorkflowRunList{}
-	for {
-		if err := from.List(ctx, page, append(options, client.InNamespace(key.Namespace), client.Continue(page.Continue))...); err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
+// keeps are the revisions that runs keep, by Workflow. A run that may still choose has mayChoose.
+type keeps map[string]map[string]bool
+
+// mayChoose is no revision: it keeps all.
+const mayChoose = ""
+
+// add adds what some runs keep.
+func (k keeps) add(runs []v1alpha1.WorkflowRun) {
+	for i := range runs {
+		ref, st, revision := runs[i].Spec.WorkflowRef, runs[i].Status, mayChoose
+		switch {
+		case ref == nil:
+			continue
+		case st != nil && st.Workflow != nil:
+			revision = st.Workflow.Revision
+		case st != nil && st.CompletedAt != nil:
+			continue
 		}
-		for i := range page.Items {
-			if old = without(old, key.Name, &page.Items[i]); len(old) == 0 {
-				return nil, nil
-			}
+		if k[ref.Name] == nil {
+			k[ref.Name] = map[string]bool{}
 		}
-		if page.Continue == "" {
-			return old, nil
-		}
+		k[ref.Name][revision] = true
 	}
 }
 
-// without are the revisions that a run does not keep. One that may still choose keeps all.
-func without(old []revision, workflow string, run *v1alpha1.WorkflowRun) []revision {
-	ref, st := run.Spec.WorkflowRef, run.Status
-	switch {
-	case ref == nil || ref.Name != workflow:
-		return old
-	case st != nil && st.Workflow != nil:
-		return slices.DeleteFunc(old, func(r revision) bool { return r.of(workflow) == st.Workflow.Revision })
-	case st == nil || st.CompletedAt == nil:
-		return nil
-	default:
-		return old
+// unkept are the revisions of a Workflow that no run keeps. Without revisions it asks for no runs.
+func unkept(workflow string, old []revision, runs func() (keeps, error)) ([]revision, error) {
+	if len(old) == 0 {
+		return nil, nil
+	}
+	all, err := runs()
+	if err != nil {
+		return nil, err
+	}
+	kept := all[workflow]
+	if kept[mayChoose] {
+		return nil, nil
+	}
+	return slices.DeleteFunc(old, func(r revision) bool { return kept[r.of(workflow)] }), nil
+}
+
+// cached is what the runs of a namespace keep, as the cache has them. It gives all in one answer,
+// which says all the same that there are more: it knows no pages.
+func (s *Sweeper) cached(ctx context.Context, namespace string) (keeps, error) {
+	all, kept := &v1alpha1.WorkflowRunList{}, keeps{}
+	if err := s.Client.List(ctx, all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list runs of the cache: %w", err)
+	}
+	kept.add(all.Items)
+	return kept, nil
+}
+
+// live is what the runs that name a Workflow keep, as the API server has them.
+func (s *Sweeper) live(ctx context.Context, key types.NamespacedName) (keeps, error) {
+	page, kept := &v1alpha1.WorkflowRunList{}, keeps{}
+	named := client.MatchingFields{"spec.workflowRef.name": key.Name}
+	for {
+		if err := s.Live.List(ctx, page, client.InNamespace(key.Namespace), named, client.Limit(runsPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		if kept.add(page.Items); page.Continue == "" {
+			return kept, nil
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -44,37 +45,54 @@ type world struct {
 	ns     string
 	r      *Reconciler
 	s      *Sweeper
-	// before, if set, is called before each write or live list.
+	// before, if set, is called before each write or live list; and refuse, which may refuse it.
 	before func(what string)
+	refuse func(what string) error
+	// looks counts lists of runs that the cache was asked for.
+	looks int
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c, ns := server.Namespace(t, "workflow-")
 	w := &world{t: t, client: c, ns: ns}
-	tell := func(what string) {
+	tell := func(what string) error {
 		if w.before != nil {
 			w.before(what)
 		}
+		if w.refuse != nil {
+			return w.refuse(what)
+		}
+		return nil
 	}
-	hooked := interceptor.NewClient(c, interceptor.Funcs{
+	hooks := interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			tell("delete")
+			if err := tell("delete"); err != nil {
+				return err
+			}
 			return c.Delete(ctx, o, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			tell(fmt.Sprintf("list %T", l))
+			if err := tell(fmt.Sprintf("list %T", l)); err != nil {
+				return err
+			}
 			return c.List(ctx, l, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			tell("status")
+			if err := tell("status"); err != nil {
+				return err
+			}
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
-	})
+	}
+	hooked := interceptor.NewClient(c, hooks)
+	hooks.List = func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		w.looks++
+		return c.List(ctx, l, opts...)
+	}
 	clk := clocktesting.NewFakeClock(time.Now())
 	w.r = &Reconciler{Client: hooked, Live: c, Revisions: &revisions.Store{Live: c, Client: c, Owner: "test"}, Clock: clk, Owner: "test"}
-	w.s = &Sweeper{Client: c, Live: hooked, Clock: clk, Owner: "test"}
-	w.s.Client = hooked
+	w.s = &Sweeper{Client: interceptor.NewClient(c, hooks), Live: hooked, Clock: clk, Owner: "test"}
 	return w
 }
 
@@ -128,25 +146,39 @@ func (w *world) sweep() {
 	w.t.Helper()
 	all, err := w.s.list(w.t.Context())
 	w.must(err)
-	for key, listed := range all {
-		if key.Namespace == w.ns {
-			w.must(client.IgnoreNotFound(w.s.sweep(w.t.Context(), key, listed)))
-		}
-	}
+	w.must(w.s.sweepNamespace(w.t.Context(), w.ns, all[w.ns]))
+}
+
+// status is that of a Workflow, as it is stored.
+func (w *world) status(name string) *v1alpha1.WorkflowStatus {
+	w.t.Helper()
+	now := &v1alpha1.Workflow{}
+	w.must(w.client.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, now))
+	return now.Status
 }
 
 // run is a run that follows a Workflow; revision "": it was not seen yet.
 func (w *world) run(name, revision string, ended bool) *v1alpha1.WorkflowRun {
 	w.t.Helper()
-	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: name + "-"}, Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: name}}}
+	return w.runNamed(metav1.ObjectMeta{GenerateName: name + "-"}, name, revision, ended)
+}
+
+func (w *world) runNamed(as metav1.ObjectMeta, name, revision string, ended bool) *v1alpha1.WorkflowRun {
+	w.t.Helper()
+	as.Namespace = w.ns
+	run := &v1alpha1.WorkflowRun{ObjectMeta: as, Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: name}}}
 	w.must(w.client.Create(w.t.Context(), run))
-	if revision != "" {
-		run.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: name, Revision: revision}}
-		if ended {
-			run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunSucceeded, &metav1.Time{Time: time.Now()}
-		}
-		w.must(w.client.Status().Update(w.t.Context(), run))
+	if revision == "" && !ended {
+		return run
 	}
+	run.Status = &v1alpha1.WorkflowRunStatus{}
+	if revision != "" {
+		run.Status.Workflow = &v1alpha1.WorkflowRevision{Name: name, Revision: revision}
+	}
+	if ended {
+		run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunSucceeded, &metav1.Time{Time: time.Now()}
+	}
+	w.must(w.client.Status().Update(w.t.Context(), run))
 	return run
 }
 
@@ -271,6 +303,7 @@ func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
 		"a history of four":            {nil, 4, []int{0, 1, 2, 3, 4}},
 		"a run under way":              {func(w *world, r []string) { w.run("report", r[1], false) }, 0, []int{1, 4}},
 		"a run that ended":             {func(w *world, r []string) { w.run("report", r[1], true) }, 0, []int{1, 4}},
+		"a run that never began":       {func(w *world, _ []string) { w.run("report", "", true) }, 0, []int{4}},
 		"a run that was not seen":      {func(w *world, _ []string) { w.run("report", "", false) }, 0, []int{0, 1, 2, 3, 4}},
 		"a run of another Workflow":    {func(w *world, r []string) { w.run("other", r[1], false) }, 0, []int{4}},
 		"the Workflow is gone":         {func(w *world, _ []string) { w.gone("report") }, 4, nil},
@@ -312,20 +345,23 @@ func (w *world) unseen(name string) {
 }
 
 // Whatever happens between two steps of a round, no revision is deleted that a run has pinned.
+//
+// mutation: a live list that ends with its first page.
 func TestSweeper_NeverDeletesWhatARunIsAboutToPin(t *testing.T) {
 	w := newWorld(t)
 	old := w.workflow("report", "old", 0).Status.Revision
-	w.workflow("report", "new", 0)
+	current := w.workflow("report", "new", 0).Status.Revision
+	for range runsPage {
+		w.run("report", current, true)
+	}
 	var marked []string
 	w.before = func(what string) {
 		if what != "list *v1alpha1.WorkflowRunList" {
 			return
 		}
-		wf := &v1alpha1.Workflow{}
-		w.must(w.client.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: "report"}, wf))
-		if marked = wf.Status.Retiring; len(marked) > 0 {
+		if marked = w.status("report").Retiring; len(marked) > 0 {
 			w.before = nil
-			w.run("report", old, false) // it read the Workflow before the mark
+			w.runNamed(metav1.ObjectMeta{Name: "zz-last"}, "report", old, false) // it read the Workflow before the mark
 		}
 	}
 	w.sweep()
@@ -335,10 +371,113 @@ func TestSweeper_NeverDeletesWhatARunIsAboutToPin(t *testing.T) {
 	if !slices.Contains(w.kept("report"), old) {
 		t.Error("a revision was deleted that a run has pinned")
 	}
-	now := &v1alpha1.Workflow{}
-	w.must(w.client.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: "report"}, now))
-	if len(now.Status.Retiring) > 0 || now.Status.Revisions != 2 {
-		t.Errorf("after the round: %+v", now.Status)
+	if now := w.status("report"); len(now.Retiring) > 0 || now.Revisions != 2 {
+		t.Errorf("after the round: %+v", now)
+	}
+}
+
+// The cache gives all runs in one answer, and says that there are more. In production nothing was
+// ever deleted: the second page is an error.
+//
+// mutation: a first look that asks the cache for another page.
+func TestSweeper_ReadsRunsFromACache(t *testing.T) {
+	w := newWorld(t)
+	kept := w.workflow("report", "old", 0).Status.Revision
+	w.workflow("report", "older", 0)
+	current := w.workflow("report", "new", 0).Status.Revision
+	w.run("report", kept, true)
+	runs, err := cache.New(server.Config, cache.Options{Scheme: server.Scheme, DefaultNamespaces: map[string]cache.Config{w.ns: {}}})
+	w.must(err)
+	ended := make(chan error, 1)
+	ctx, end := context.WithCancel(t.Context())
+	go func() { ended <- runs.Start(ctx) }()
+	defer func() {
+		end()
+		w.must(<-ended)
+	}()
+	w.s.Client, err = client.New(server.Config, client.Options{Scheme: server.Scheme, Cache: &client.CacheOptions{Reader: runs}})
+	w.must(err)
+	w.sweep()
+	want := []string{kept, current}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, w.kept("report")); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	if now := w.status("report"); len(now.Retiring) > 0 || now.Revisions != 2 {
+		t.Errorf("after the round: %+v", now)
+	}
+}
+
+// Somebody may make a Workflow for each build, and delete it: thousands of Workflows, and thousands
+// of runs that keep their revisions.
+//
+// mutations: a look at the runs of the namespace for each Workflow; one where nothing
+// is a candidate.
+func TestSweeper_LooksAtTheRunsOfANamespaceOnce(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		name := fmt.Sprint("build-", i)
+		w.run(name, w.workflow(name, "a", 10).Status.Revision, true)
+	}
+	if w.sweep(); w.looks != 0 {
+		t.Errorf("%d looks where nothing is a candidate", w.looks)
+	}
+	for i := range 3 {
+		w.gone(fmt.Sprint("build-", i))
+	}
+	w.before = func(what string) {
+		if what == "list *v1alpha1.WorkflowRunList" {
+			t.Error("runs are read live, and the cache has them")
+		}
+	}
+	if w.sweep(); w.looks != 1 {
+		t.Errorf("%d looks at the runs of the namespace", w.looks)
+	}
+	for i := range 3 {
+		if n := len(w.kept(fmt.Sprint("build-", i))); n != 1 {
+			t.Errorf("%d revisions are left of Workflow %d", n, i)
+		}
+	}
+}
+
+// A mark that stays after an error keeps runs that name the revision waiting.
+//
+// mutations: a round that ends at the error; one that counts what it did not delete as deleted; one
+// that leaves a mark while the Workflow's status is not up to date.
+func TestSweeper_TakesItsMarkAway(t *testing.T) {
+	for name, what := range map[string]string{"the list fails": "list *v1alpha1.WorkflowRunList", "a deletion fails": "delete", "the process ends": "status"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			for version := range 4 {
+				w.workflow("report", fmt.Sprint("v", version), 0)
+			}
+			done := 0
+			w.refuse = func(is string) error {
+				if is != what {
+					return nil
+				}
+				if done++; done == 1 && what != "list *v1alpha1.WorkflowRunList" {
+					return nil
+				}
+				return errors.New("no")
+			}
+			all, err := w.s.list(t.Context())
+			w.must(err)
+			if err := w.s.sweepNamespace(t.Context(), w.ns, all[w.ns]); err == nil {
+				t.Error("no error")
+			}
+			w.refuse = nil
+			if what == "status" {
+				if len(w.status("report").Retiring) == 0 {
+					t.Fatal("the test leaves no mark")
+				}
+				w.unseen("report")
+				w.sweep()
+			}
+			if now := w.status("report"); len(now.Retiring) > 0 || int(now.Revisions) != len(w.kept("report")) {
+				t.Errorf("after the round: %+v, and %d are there", now, len(w.kept("report")))
+			}
+		})
 	}
 }
 
@@ -370,8 +509,7 @@ func TestSweeper_AWorkflowThatChangesMeanwhileIsLeftForTheNextRound(t *testing.T
 	}
 	all, err := w.s.list(t.Context())
 	w.must(err)
-	key := types.NamespacedName{Namespace: w.ns, Name: "report"}
-	if err := w.s.sweep(t.Context(), key, all[key]); !apierrors.IsConflict(errors.Unwrap(err)) {
+	if err := w.s.sweepNamespace(t.Context(), w.ns, all[w.ns]); err == nil || !strings.Contains(err.Error(), "the object has been modified") {
 		t.Errorf("want a conflict: %v", err)
 	}
 	if !slices.Contains(w.kept("report"), old) {
@@ -395,4 +533,60 @@ func TestReconciler_TakesNoRevisionOfAnother(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is in the way") {
 		t.Errorf("taken: %v", err)
 	}
+	if c := meta.FindStatusCondition(w.status("report").Conditions, v1alpha1.ConditionReady); c == nil || c.Reason != v1alpha1.ReasonRevisionNotKept {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A Workflow whose revision is refused has no status otherwise: nobody is told, and tools wait.
+//
+// mutations: look that gives the error on, and says nothing; unkept that writes each time, that
+// says it of an outage, that keeps the error, or that has the status be of this generation.
+func TestReconciler_SaysThatARevisionIsRefused(t *testing.T) {
+	w := newWorld(t)
+	forbidden := apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", errors.New("exceeded quota"))
+	var with error = apierrors.NewInternalError(errors.New("not now"))
+	kept := w.r.Revisions
+	w.r.Revisions = refuses(func() error { return with })
+	wf := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "report"}, Spec: v1alpha1.WorkflowSpec{
+		Template: v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}},
+	}}
+	w.must(w.client.Create(t.Context(), wf))
+	look := func() *v1alpha1.WorkflowStatus {
+		_, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(wf)})
+		if !errors.Is(err, with) {
+			t.Errorf("%v, want %v", err, with)
+		}
+		return w.status("report")
+	}
+	if st := look(); st != nil && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady) != nil {
+		t.Errorf("in an outage: %+v", st)
+	}
+	with = forbidden
+	writes := 0
+	w.before = func(string) { writes++ }
+	for range 2 {
+		st := look()
+		c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonRevisionNotKept || !strings.Contains(c.Message, "exceeded quota") {
+			t.Errorf("%+v", c)
+		}
+		if _, known := revisions.Known(&v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Generation: wf.Generation}, Status: st}); known || st.ObservedGeneration == wf.Generation {
+			t.Errorf("its revision is known: %+v", st)
+		}
+	}
+	if writes != 1 {
+		t.Errorf("%d writes", writes)
+	}
+	w.r.Revisions = kept
+	if st := w.reconcile(wf).Status; !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) || st.ObservedGeneration != wf.Generation {
+		t.Errorf("once it is kept: %+v", st)
+	}
+}
+
+// refuses are revisions that cannot be kept.
+type refuses func() error
+
+func (r refuses) Ensure(context.Context, *v1alpha1.Workflow) (*template.Content, error) {
+	return nil, r()
 }

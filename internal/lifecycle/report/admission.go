@@ -153,7 +153,11 @@ func (r *Report) whatIsMissing() (reason, message string) {
 
 // templateText is why a run without its Workflow is not admitted.
 func (r *Report) templateText() string {
-	return fmt.Sprintf("%s; the run ends if that stays so until %s", bounds.Cut(r.in.Template.Missing, bounds.MaxMessageChars/2),
+	missing := bounds.Cut(r.in.Template.Missing, bounds.MaxMessageChars/2)
+	if r.in.Template.Patient {
+		return missing
+	}
+	return fmt.Sprintf("%s; the run ends if that stays so until %s", missing,
 		r.run.CreationTimestamp.Add(facts.TemplatePatience).UTC().Format(time.RFC3339))
 }
 

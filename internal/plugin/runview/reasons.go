@@ -40,8 +40,8 @@ func meanings() map[string]map[string]meaning {
 				help: "to see all who hold or wait for locks: kubectl syncopate locks",
 			},
 			v1alpha1.ReasonWaitingForWorkflow: {
-				text: "the Workflow that it follows, or its revision, does not exist",
-				help: "create the Workflow within a minute after the run, or the run ends; see the name in spec.workflowRef",
+				text: "the Workflow that it follows, or its revision, does not exist or cannot be had for now",
+				help: "create the Workflow within a minute after the run, or the run ends; see the name in spec.workflowRef, and the message",
 			},
 			v1alpha1.ReasonWaitingForParent:     {text: "waits for its parent run to name it in its status"},
 			v1alpha1.ReasonAdmissionBusy:        {text: "the admission lock of the tenant is busy", help: "strategy: Atomic in the LockPolicy needs no such lock"},

@@ -36,7 +36,7 @@ func sayings() []saying {
 		{condition: "Admitted", reason: "Admitted", status: yes},
 		{condition: "Admitted", reason: "Pending", status: unknown, fact: "admission: waits for admission"},
 		{condition: "Admitted", reason: "Suspended", status: no, fact: "admission: is not admitted while spec.suspend is set"},
-		{condition: "Admitted", reason: "WaitingForWorkflow", status: no, fact: "admission: the Workflow that it follows, or its revision, does not exist"},
+		{condition: "Admitted", reason: "WaitingForWorkflow", status: no, fact: "admission: the Workflow that it follows, or its revision, does not exist or cannot be had for now"},
 		{condition: "Admitted", reason: "WaitingForParent", status: no, fact: "admission: waits for its parent run to name it in its status"},
 		{condition: "RunLockRenewed", reason: "Held", status: yes},
 		{condition: "RunLockRenewed", reason: "Renewed", status: yes},
@@ -201,7 +201,7 @@ func reasonsOfTheAPI(t *testing.T) []string {
 func TestWhyKnowsEveryReasonOfTheAPI(t *testing.T) {
 	t.Parallel()
 	reasons := reasonsOfTheAPI(t)
-	ofWorkflows := []string{v1alpha1.ReasonInvalidTemplate} // whose conditions Why does not read
+	ofWorkflows := []string{v1alpha1.ReasonInvalidTemplate, v1alpha1.ReasonRevisionNotKept} // whose conditions Why does not read
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return slices.Contains(ofWorkflows, r) })
 	if len(reasons) < 25 {
 		t.Fatalf("only %d reasons found in the source", len(reasons))

@@ -20,8 +20,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
-// retiringPause is the wait before a revision is looked at again that was about to be deleted.
-const retiringPause = time.Second
+const (
+	// retiringPause is the wait before a revision is looked at again that was about to be deleted.
+	retiringPause = time.Second
+	// refusedPause is the wait before a revision is kept that the API server refused: thousands of
+	// runs may wait for it. An edit of the Workflow ends it.
+	refusedPause = 30 * time.Second
+)
 
 // revisionStore keeps revisions; *revisions.Store does.
 type revisionStore interface {
@@ -181,15 +186,22 @@ func (t *Templates) resolve(ctx context.Context, run *v1alpha1.WorkflowRun, w *v
 	if errors.Is(err, revisions.ErrGone) {
 		return missing(run, "spec.workflowRef.revision: Workflow %s has no revision %s", w.Name, run.Spec.WorkflowRef.Revision), nil
 	}
+	if revisions.Refused(err) {
+		return t.wait(missing(run, "spec.workflowRef: the revision of Workflow %s cannot be kept; %v", w.Name, err), refusedPause), nil
+	}
 	if err != nil {
 		return Found{}, err
 	}
 	if w.Status != nil && slices.Contains(w.Status.Retiring, c.Revision) {
-		is := missing(run, "spec.workflowRef: revision %s of Workflow %s is about to be deleted", c.Revision, w.Name)
-		is.RetryAt = t.clock.Now().Add(retiringPause)
-		return is, nil
+		return t.wait(missing(run, "spec.workflowRef: revision %s of Workflow %s is about to be deleted", c.Revision, w.Name), retiringPause), nil
 	}
 	return found(run, c), nil
+}
+
+// wait has a run wait without an end for what exists, and looks again after a pause.
+func (t *Templates) wait(is Found, pause time.Duration) Found {
+	is.Template.Patient, is.RetryAt = true, t.clock.Now().Add(pause)
+	return is
 }
 
 // choose is the revision that the run names, else the current one.

@@ -4,6 +4,7 @@ package templates
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
@@ -132,6 +134,67 @@ func TestOf_ANamedRevisionIsReadOnceAndLookedForEachTime(t *testing.T) {
 	is, err := templates.Of(t.Context(), following(revision, `{"region":"eu"}`))
 	if err != nil || !strings.Contains(is.Template.Missing, "has no revision "+revision) {
 		t.Errorf("a revision that was deleted: %+v, %v", is.Template, err)
+	}
+}
+
+// A mark may stay for a while, of an operator that ended say: the revision is there all the same.
+//
+// mutations: a run that is not patient; one that is not looked at again.
+func TestOf_ARunWaitsWhileItsRevisionMayBeDeleted(t *testing.T) {
+	templates, _, c, revision := world(t)
+	w := report(revision)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		t.Fatal(err)
+	}
+	w.Status = &v1alpha1.WorkflowStatus{ObservedGeneration: w.Generation, Revision: revision, Retiring: []string{revision}}
+	if err := c.Update(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	is, err := templates.Of(t.Context(), following(revision, `{"region":"eu"}`))
+	if err != nil || !is.Template.Patient || !strings.Contains(is.Template.Missing, "is about to be deleted") || !is.RetryAt.Equal(time.Unix(0, 0).Add(retiringPause)) {
+		t.Errorf("%+v at %s, %v", is.Template, is.RetryAt, err)
+	}
+}
+
+// refuses is a store whose revisions the API server refuses.
+type refuses struct {
+	*counted
+	with error
+}
+
+func (r refuses) Ensure(context.Context, *v1alpha1.Workflow) (*template.Content, error) {
+	return nil, fmt.Errorf("keep revision: %w", r.with)
+}
+
+// A quota of the namespace that was full kept runs without any status: nothing told why, and they
+// could not be cancelled.
+//
+// mutations: resolve that gives a refusal on as an error, or an outage as a refusal.
+func TestOf_ARunSaysThatItsRevisionCannotBeKept(t *testing.T) {
+	kind := appsv1.SchemeGroupVersion.WithKind("ControllerRevision").GroupKind()
+	for name, c := range map[string]struct {
+		with  error
+		waits bool
+	}{
+		"a full quota": {apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", errors.New("exceeded quota")), true},
+		"a policy":     {apierrors.NewInvalid(kind, "r", nil), true},
+		"a webhook":    {apierrors.NewBadRequest("no"), true},
+		"an outage":    {apierrors.NewInternalError(errors.New("no")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			templates, store, _, _ := world(t)
+			templates.store = refuses{store, c.with}
+			is, err := templates.Of(t.Context(), following("", `{"region":"eu"}`))
+			if !c.waits {
+				if err == nil {
+					t.Errorf("%+v", is.Template)
+				}
+				return
+			}
+			if err != nil || !is.Template.Patient || !strings.Contains(is.Template.Missing, "cannot be kept; keep revision: "+c.with.Error()) || !is.RetryAt.Equal(time.Unix(0, 0).Add(refusedPause)) {
+				t.Errorf("%+v at %s, %v", is.Template, is.RetryAt, err)
+			}
+		})
 	}
 }
 

@@ -51,7 +51,7 @@ func (f Facts) rejects(names, passed []string) []Finding {
 		return []Finding{RejectUnguarded.find(Failed, "install the webhook (docs/admission.md), or say onLimit: Queue",
 			"LockPolicies say onLimit: Reject (%s), and without the webhook nothing is refused: runs wait", some(names))}
 	case len(passed) > 0:
-		return []Finding{RejectUnguarded.find(Failed, "add their classes to webhook.classes of the chart, or to the condition class-rejects of the webhook (docs/admission.md)",
+		return []Finding{RejectUnguarded.find(Failed, "add their classes to webhook.classes of the chart, or to the condition class-rejects of the webhook (docs/admission.md); for a policy with \"*\" leave the list out, so that it is asked for all classes",
 			"LockPolicies say onLimit: Reject (%s), and the webhook is asked for the classes %s only: runs of their other classes wait", some(passed), some(f.Webhook.Classes))}
 	case f.Webhook.Asked.Why != "":
 		return RejectUnguarded.unread(f.Webhook.Asked)

@@ -183,11 +183,13 @@ func runs(ctx context.Context, w *bundle.Writer, c client.Reader) {
 	if err == nil && !more {
 		_, err = reads.Each(ctx, c, keep)
 	}
-	if err != nil {
+	switch {
+	case err != nil && len(all) == 0:
 		w.Miss(name, about, err)
 		return
-	}
-	if more {
+	case err != nil: // what is there is what people look for
+		about += "; the others could not be read: " + err.Error()
+	case more:
 		about += "; there are more"
 	}
 	bundle.AddList(w, name, about, all)

@@ -5,6 +5,7 @@ package plugin
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bundle"
@@ -151,6 +153,32 @@ func TestSupportBundle_HasWholeRunsAndThoseUnderWayFirst(t *testing.T) {
 	contents := files["support-bundle/contents.txt"]
 	if want := fmt.Sprintf("cut: the first %d of 1000", len(runs)); !strings.Contains(contents, want) || !strings.Contains(contents, "there are more") {
 		t.Errorf("it does not say %q:\n%s", want, contents)
+	}
+}
+
+// Bundles are made when something is wrong: flow control refuses a list, say.
+//
+// mutation: runs that leaves out all for an error makes this fail.
+func TestSupportBundle_HasTheRunsThatCouldBeRead(t *testing.T) {
+	run := testRun("team-a", "run", "u-1")
+	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}
+	c := fakeCluster(t, run).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			asked := (&client.ListOptions{}).ApplyOptions(options)
+			if _, runs := list.(*v1alpha1.WorkflowRunList); runs && asked.FieldSelector == nil {
+				return errors.New("too many requests")
+			}
+			return c.List(ctx, list) // the fake knows no such selectors
+		},
+	}).Build()
+	var w bundle.Writer
+	runs(t.Context(), &w, c)
+	var contents strings.Builder
+	if err := w.Table(&contents); err != nil {
+		t.Fatal(err)
+	}
+	if text := contents.String(); !strings.Contains(text, "the others could not be read: ") || strings.Contains(text, "missing") {
+		t.Error(text)
 	}
 }
 

@@ -58,7 +58,7 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 		if err != nil {
 			return nil, "", err
 		}
-		config.QPS, config.Burst = -1, -1 // some hundred pages at most; the API server has its own limits
+		config.QPS, config.Burst = -1, -1 // 1,000 pages at most; the API server has its own limits
 		c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 		if err != nil {
 			return nil, "", fmt.Errorf("API server: %w", err)

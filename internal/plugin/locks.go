@@ -35,8 +35,8 @@ with their fences; which wait, in which place and why; and what you may do about
 
 It reads WorkflowRuns, of all namespaces or of the current one if you may not list the others, and Semaphores if you may list those: what you
 may not see is said. Places are by priority, then age. What a run asks for that follows a Workflow is in
-a revision: if you may not read that, or it is gone, it is not known how many permits it needs, and of which other locks. The lock of the operator's
-replicas on a run is another: kubectl syncopate run-locks.`,
+a revision: if you may not read that, it is gone, or 100 others were read, it is not known how many permits it needs, and of which other locks.
+The lock of the operator's replicas on a run is another: kubectl syncopate run-locks.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err

@@ -84,8 +84,8 @@
 // go: settling needs a subject, and the body of a dead letter is read from the stream again. Of a
 // message that is not known to be authentic only the token is held, of 64 in a partition. Eight
 // messages are held whole at a time, to be put aside or read once more. Of each partition, one pull
-// of 128 KiB may be on its way, or of one message if the stream takes larger ones; two after a pull
-// was taken for lost.
+// of 128 KiB may be on its way, or of one message if the stream takes larger ones; one more for
+// each that was taken for lost, three seconds after the other.
 // Receiving waits for handle. The handler bounds how much is held after that: Settle with a delay
 // frees it.
 //

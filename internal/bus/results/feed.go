@@ -141,8 +141,6 @@ func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error 
 	defer ticker.Stop()
 	rounds := f.consumer.conn.Clock.NewTicker(strandedCheck)
 	defer rounds.Stop()
-	beats := f.consumer.conn.Clock.NewTicker(pullHeartbeat)
-	defer beats.Stop()
 	var seen suspicion
 	var left stranded
 	for {
@@ -152,10 +150,6 @@ func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error 
 			return nil
 		case <-p.closed:
 			return errors.New("subscription ended")
-		case <-p.connected:
-			p.again()
-		case <-beats.C():
-			p.beat()
 		case <-f.check:
 			err = f.gone(ctx, c)
 		case <-ticker.C():

@@ -36,14 +36,19 @@ type pulls struct {
 	sub       *nats.Subscription
 	inbox     string
 	request   []byte
-	batch     int
+	want      pullRequest
 	closed    chan struct{}
 	connected chan nats.Status // has a value after a reconnect: the pull that was under way is gone
+	keeper    sync.WaitGroup
+	stop      chan struct{}
 
 	mu      sync.Mutex
-	serial  int // of the pull under way: words about it come to a subject of its own
-	brought int // messages since it was sent
-	beats   int // since the last word or message
+	serial  int  // of the pull under way: words about it come to a subject of its own
+	brought int  // messages since it was sent
+	bytes   int  // of these, as the server counts them
+	due     int  // how many it brings, as far as is known
+	refused bool // since it was sent, nobody was there
+	beats   int  // since the last word or message
 	busy    bool
 	ended   bool
 }
@@ -64,14 +69,32 @@ func newPulls(f *feed, want pullRequest, receive func(*nats.Msg)) (*pulls, error
 		return nil, fmt.Errorf("encode pull: %w", err)
 	}
 	nc := f.consumer.conn.NATS
-	p := &pulls{feed: f, receive: receive, inbox: nc.NewInbox(), request: request, batch: want.Batch, closed: make(chan struct{})}
+	p := &pulls{feed: f, receive: receive, inbox: nc.NewInbox(), request: request, want: want, closed: make(chan struct{}), stop: make(chan struct{})}
 	if p.sub, err = nc.Subscribe(p.inbox+".*", p.take); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	p.sub.SetClosedHandler(func(string) { close(p.closed) })
 	p.connected = nc.StatusChanged(nats.CONNECTED)
 	p.again()
+	p.keeper.Go(p.keep)
 	return p, nil
+}
+
+// keep sends the next pull where the one under way is lost. It waits for no request: who does would
+// notice that late, just when the server is slow to answer.
+func (p *pulls) keep() {
+	ticker := p.feed.consumer.conn.Clock.NewTicker(pullHeartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-p.connected:
+			p.again()
+		case <-ticker.C():
+			p.beat()
+		}
+	}
 }
 
 // again sends the next pull, whatever became of the one before. Where that fails, beat tries again.
@@ -87,7 +110,7 @@ func (p *pulls) send() {
 		return
 	}
 	p.serial++
-	p.brought, p.beats = 0, 0
+	p.brought, p.bytes, p.due, p.refused, p.beats = 0, 0, p.want.Batch, false, 0
 	conn := p.feed.consumer.conn
 	if err := conn.NATS.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+conn.Names.ResultsStream()+"."+p.feed.name, p.reply(), p.request); err != nil {
 		p.feed.tellPull(err)
@@ -119,7 +142,15 @@ func (p *pulls) take(m *nats.Msg) {
 	p.receive(m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.brought++; p.brought >= p.batch {
+	p.brought++
+	p.bytes += m.Size()
+	p.nextIfOver()
+}
+
+// nextIfOver sends the next pull if the one under way has brought all. Of one whose bytes fit
+// exactly the server says no word. mu is held.
+func (p *pulls) nextIfOver() {
+	if p.brought >= p.due || p.bytes >= p.want.MaxBytes {
 		p.send()
 	}
 }
@@ -130,23 +161,31 @@ func (p *pulls) heard(busy bool) {
 	p.busy, p.beats = busy, 0
 }
 
-// word takes a word of the server. An end of the pull under way is followed by the next one. After
-// an odd end, as that of a consumer that is gone or has no leader, that waits for beat: else pull
-// after pull would be refused.
+// word takes a word of the server. An end of the pull under way is followed by the next one, once
+// it has brought what the server says: a consumer with replicas sends messages when they are
+// recorded, and its word before. After an odd end, as that of a consumer that is gone or has no
+// leader, the next one waits for beat: else pull after pull would be refused. A new leader knows
+// only pulls of before that.
 func (p *pulls) word(m *nats.Msg) {
 	status, text := m.Header.Get("Status"), m.Header.Get("Description")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if status == wordHeartbeat || m.Subject != p.reply() {
+	moved := status == wordConflict && strings.EqualFold(text, "Leadership Change")
+	if status == wordHeartbeat || m.Subject != p.reply() && (!moved || !p.refused) {
 		return
 	}
-	moved := strings.EqualFold(text, "Leadership Change")
-	if status == wordTimeout || status == wordConflict && (moved || p.brought > 0) {
+	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+	switch {
+	case status == wordTimeout, moved:
 		p.send()
-		return
+	case status == wordConflict && err == nil && left < p.want.Batch:
+		p.due = p.want.Batch - left
+		p.nextIfOver()
+	default:
+		p.refused = true
+		p.feed.tellPull(errors.New(status + " " + text))
+		p.feed.ask()
 	}
-	p.feed.tellPull(errors.New(status + " " + text))
-	p.feed.ask()
 }
 
 // drain ends the pulls. It waits until the last message that was on its way has been received, or
@@ -155,6 +194,8 @@ func (p *pulls) drain() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
+	close(p.stop)
+	p.keeper.Wait()
 	conn := p.feed.consumer.conn
 	conn.NATS.RemoveStatusListener(p.connected)
 	_ = p.sub.Drain() // fails where the connection is closed: then nothing comes

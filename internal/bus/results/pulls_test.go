@@ -3,7 +3,8 @@
 package results
 
 import (
-	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // said is a server without JetStream, whose part the test plays, and pulls that ask it.
@@ -26,7 +28,7 @@ type said struct {
 	waiting chan struct{} // while it has no value, receive waits
 }
 
-func playServer(t *testing.T, batch int) *said {
+func playServer(t *testing.T) *said {
 	t.Helper()
 	s := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
 	nc, err := nats.Connect(s.URL(), natstest.Patient())
@@ -43,7 +45,7 @@ func playServer(t *testing.T, batch int) *said {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if out.pulls, err = newPulls(f, pullRequest{Batch: batch}, func(*nats.Msg) { <-out.waiting }); err != nil {
+	if out.pulls, err = newPulls(f, pullRequest{Batch: 2, MaxBytes: 100}, func(*nats.Msg) { <-out.waiting }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -73,10 +75,22 @@ func (s *said) says(reply, status, text string) {
 	s.take(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {status}, "Description": {text}}})
 }
 
+// saysTooLarge has the server say that the next message does not fit in what the pull has left.
+func (s *said) saysTooLarge(left string) {
+	s.take(&nats.Msg{Subject: s.reply(), Header: nats.Header{
+		"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, "Nats-Pending-Messages": {left}, "Nats-Pending-Bytes": {"7"},
+	}})
+}
+
 // brings has the server bring a message that the handler takes at once.
-func (s *said) brings() {
+func (s *said) brings() { s.bringsOf(20) }
+
+// bringsOf is brings, of a message of so many bytes, as the server counts them: 17 at least.
+func (s *said) bringsOf(bytes int) {
 	s.waiting <- struct{}{}
-	s.take(&nats.Msg{Subject: "a.result", Reply: "$JS.ACK.x"})
+	m := &nats.Msg{Subject: "a.result", Reply: "$JS.ACK.x"}
+	m.Data = make([]byte, bytes-m.Size())
+	s.take(m)
 }
 
 // What the server says of a pull decides when the next one is sent: at once where the pull has
@@ -84,7 +98,7 @@ func (s *said) brings() {
 // mutations: each case fails without the part of word, take or beat that it is about.
 func TestAPullIsFollowedByTheNext(t *testing.T) {
 	t.Parallel()
-	const large, moved = "Message Size Exceeds MaxBytes", "Leadership Change"
+	const moved = "Leadership Change"
 	for name, c := range map[string]struct {
 		happens func(s *said)
 		pulls   int
@@ -95,14 +109,25 @@ func TestAPullIsFollowedByTheNext(t *testing.T) {
 		"that of an earlier one is over": {func(s *said) { s.says(s.inbox+".0", "408", "Request Timeout") }, 0, false},
 		"it brought all":                 {func(s *said) { s.brings(); s.brings() }, 1, false},
 		"it brought some":                {func(s *said) { s.brings() }, 0, false},
-		"the next is too large for it":   {func(s *said) { s.brings(); s.says(s.reply(), "409", large) }, 1, false},
-		"the first is too large":         {func(s *said) { s.says(s.reply(), "409", large) }, 0, true},
-		"another server leads":           {func(s *said) { s.says(s.reply(), "409", moved) }, 1, false},
-		"the consumer is gone":           {func(s *said) { s.says(s.reply(), "409", "Consumer Deleted") }, 0, true},
-		"nobody is there":                {func(s *said) { s.says(s.reply(), "503", "") }, 0, true},
-		"it is refused":                  {func(s *said) { s.says(s.reply(), "400", "Bad Request") }, 0, true},
-		"silence":                        {func(s *said) { beats(s, silentBeats) }, 1, false},
-		"a short silence":                {func(s *said) { beats(s, silentBeats-1) }, 0, false},
+		"the next is too large for it":   {func(s *said) { s.brings(); s.saysTooLarge("1") }, 1, false},
+		"the first is too large":         {func(s *said) { s.saysTooLarge("2") }, 0, true},
+		"the word comes before all":      {func(s *said) { s.saysTooLarge("1") }, 0, false},
+		"the word comes before the last": {func(s *said) { s.saysTooLarge("1"); s.brings() }, 1, false},
+		"its bytes fit exactly":          {func(s *said) { s.bringsOf(100) }, 1, false},
+		"its bytes do not fit exactly":   {func(s *said) { s.bringsOf(99) }, 0, false},
+		"another server leads, which knows an earlier one": {func(s *said) {
+			s.says(s.reply(), "503", "")
+			beats(s, silentBeats)
+			s.says(s.reply(), "503", "")
+			s.says(s.inbox+".1", "409", moved)
+		}, 2, true},
+		"another server leads, which is known": {func(s *said) { beats(s, silentBeats); s.says(s.inbox+".1", "409", moved) }, 1, false},
+		"another server leads":                 {func(s *said) { s.says(s.reply(), "409", moved) }, 1, false},
+		"the consumer is gone":                 {func(s *said) { s.says(s.reply(), "409", "Consumer Deleted") }, 0, true},
+		"nobody is there":                      {func(s *said) { s.says(s.reply(), "503", "") }, 0, true},
+		"it is refused":                        {func(s *said) { s.says(s.reply(), "400", "Bad Request") }, 0, true},
+		"silence":                              {func(s *said) { beats(s, silentBeats) }, 1, false},
+		"a short silence":                      {func(s *said) { beats(s, silentBeats-1) }, 0, false},
 		"a word in a silence": {func(s *said) {
 			beats(s, silentBeats-1)
 			s.says(s.reply(), "100", "Idle Heartbeat")
@@ -113,7 +138,7 @@ func TestAPullIsFollowedByTheNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := playServer(t, 2)
+			s := playServer(t)
 			if n := s.new(); n != 1 {
 				t.Fatalf("%d pulls at the beginning", n)
 			}
@@ -139,7 +164,7 @@ func beats(s *said, n int) {
 // at the server.
 func TestNoPullIsTakenForLostWhileAMessageWaits(t *testing.T) {
 	t.Parallel()
-	s := playServer(t, 2)
+	s := playServer(t)
 	s.new()
 	received := make(chan struct{})
 	go func() {
@@ -159,21 +184,37 @@ func TestNoPullIsTakenForLostWhileAMessageWaits(t *testing.T) {
 	bustest.Receive(t, "it is received", received, 1)
 }
 
-// mutation: watch that does not look at connected makes this fail: results would wait until the
+// mutation: keep that does not look at connected makes this fail: results would wait until the
 // silence is noticed, and no time passes here.
 func TestAReconnectIsFollowedByAPullAtOnce(t *testing.T) {
 	t.Parallel()
-	s := playServer(t, 2)
+	s := playServer(t)
 	s.new()
-	ctx, end := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.feed.watch(ctx, &stuck{}, s.pulls) }()
 	if err := s.feed.consumer.conn.NATS.ForceReconnect(); err != nil {
 		t.Fatal(err)
 	}
 	bustest.Receive(t, "a pull", s.asked, 1)
-	end()
-	if err := bustest.Receive(t, "watch ends", done, 1)[0]; err != nil {
-		t.Error(err)
+}
+
+// A consumer with replicas sends a message when it is recorded, and says before that the next one
+// does not fit. No time passes here once the first result is there.
+//
+// mutation: word that believes the order and not the number makes this fail: each pull would be
+// taken for lost, and a backlog comes at 128 KiB in three seconds.
+func TestABacklogOfReplicasComesWithoutAWait(t *testing.T) {
+	t.Parallel()
+	const stored = 600 // some pulls
+	fake := clocktesting.NewFakeClock(time.Now())
+	conn := bustest.Connect(t, bus.Config{URL: natstest.StartCluster(t).URL(), Replicas: 3, Clock: fake})
+	c := NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{})
+	body := strings.Replace(bustest.Succeeded, "{", "{"+strings.Repeat(" ", 1<<10), 1)
+	for i := range stored {
+		bustest.Answer(t, conn, protocol.JobID{RunUID: "run-1", Step: "fetch", Item: strconv.Itoa(i), Attempt: 1}, body)
+	}
+	c.Follow(protocol.Partition("run-1"))
+	got, _ := collect(t, c)
+	settle(t, next(t, got, fake, rebuildDelay), nil)
+	for _, d := range bustest.Receive(t, "the others", got, stored-1) {
+		settle(t, d, nil)
 	}
 }

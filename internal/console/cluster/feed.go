@@ -21,7 +21,12 @@ const (
 	maxRows     = 20_000
 	idleAfter   = time.Minute
 	changesRoom = 1 // a subscriber is told that something changed, not what
+	// turnMost is how long a list may take that is read again: others wait for its turn.
+	turnMost = time.Minute
 )
+
+// errEnds is of watches that end as soon as they begin: between them the rows grow old.
+var errEnds = errors.New("watches of runs end as soon as they begin")
 
 // source is what a feed needs of the API server.
 type source interface {
@@ -66,9 +71,12 @@ func (f *feed) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !errors.Is(err, ErrStale) {
+		switch {
+		case err != nil && !errors.Is(err, ErrStale):
 			f.fail(err)
 			listed()
+		case watched < retryMost && p.grown():
+			f.fail(errEnds)
 		}
 		if p.wait(ctx, f.clock, watched) != nil {
 			return
@@ -99,6 +107,9 @@ func (f *feed) load(ctx context.Context, again bool) (version string, err error)
 			return "", ctx.Err()
 		}
 		defer func() { <-f.turns }()
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, turnMost)
+		defer stop()
 	}
 	rows, version, more, err := f.from.list(ctx, f.namespace, f.limit)
 	if err != nil {

@@ -466,9 +466,41 @@ func TestAListIsReadAgainAtAPace(t *testing.T) {
 				if got := gaps(c.api.at, c.api.lasts)[:len(c.want)]; !slices.Equal(got, c.want) {
 					t.Errorf("lists are %v s apart, want %v", got, c.want)
 				}
+				f := feeds.feeds[key{}]
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if short := c.api.lasts == 0; (f.err != nil) != short {
+					t.Errorf("between two watches its pages are told: %v", f.err)
+				}
 			})
 		})
 	}
+}
+
+// mutation: load without a bound of a turn makes this fail.
+func TestListsThatStallKeepNoOtherForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feeds := NewFeeds(t.Context(), clock.RealClock{})
+		defer feeds.Close()
+		var all []*crowded
+		for i := range maxAgain + 1 {
+			c, at := &crowded{over: make(chan struct{}), stalls: i < maxAgain}, key{user: fmt.Sprint("user-", i)}
+			if _, err := feeds.rows(t.Context(), c, at); err != nil {
+				t.Fatal(err)
+			}
+			feeds.feeds[at].subscribe(time.Now()) // so that it stays
+			all = append(all, c)
+		}
+		for _, c := range all {
+			close(c.over)
+			time.Sleep(2 * retryFirst)
+		}
+		time.Sleep(2 * turnMost)
+		if n := all[maxAgain].begun.Load(); n < 2 {
+			t.Errorf("it was listed %d times while others stall", n)
+		}
+	})
 }
 
 // A page is there before its stream: what changes in between, or while a stream begins anew, is
@@ -499,6 +531,7 @@ func TestAStreamBeginsWithAWord(t *testing.T) {
 type crowded struct {
 	script
 	over       chan struct{} // closed: watches end, and lists take a second
+	stalls     bool          // and have no end
 	have, most atomic.Int64
 	begun      atomic.Int64
 }
@@ -510,6 +543,10 @@ func (c *crowded) list(ctx context.Context, namespace string, limit int) ([]fact
 	}
 	select {
 	case <-c.over:
+		if c.stalls {
+			<-ctx.Done()
+			return nil, "", false, ctx.Err()
+		}
 		time.Sleep(time.Second) // of the bubble
 	default:
 	}

@@ -27,8 +27,9 @@ func answerOf(r *http.Request, status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
-// mutations: Follow without a pause asks a hundred times within a second, and one that ends with a
-// failure asks once.
+// mutations: Follow without a pause asks a hundred times within a second, one that ends with a
+// failure asks once, and one that tells only of events and failures tells of no watch
+// that ends well.
 func TestARunIsWatchedAgainAtAPace(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]transport{
@@ -53,7 +54,11 @@ func TestARunIsWatchedAgainAtAPace(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				_ = view.Follow(ctx, clock.RealClock{}, "team", "run", func() {})
+				changed := 0
+				_ = view.Follow(ctx, clock.RealClock{}, "team", "run", func() { changed++ })
+				if changed < len(at) {
+					t.Errorf("told %d times in %d watches: a run that was deleted between two is not noticed", changed, len(at))
+				}
 				if got, want := gaps(at, 0), []float64{1, 2, 4, 8, 16, 30, 30}; !slices.Equal(got, want) {
 					t.Errorf("watches are %v s apart, want %v", got, want)
 				}

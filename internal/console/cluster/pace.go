@@ -18,6 +18,9 @@ const (
 // server that ends watches at once is asked as seldom as one that refuses them.
 type pace struct{ next time.Duration }
 
+// grown says whether some watches in a row did not last.
+func (p *pace) grown() bool { return p.next > 2*retryFirst }
+
 // wait waits after a watch that lasted so long, or until ctx ends.
 func (p *pace) wait(ctx context.Context, c clock.WithTicker, lasted time.Duration) error {
 	if p.next == 0 || lasted >= retryMost {

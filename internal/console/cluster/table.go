@@ -200,10 +200,12 @@ func failure(raw []byte) error {
 
 // Follow calls changed for each change of one run, and when it cannot be watched, until ctx ends.
 // It begins with the run as it is, and so does each watch after one that was over or has failed:
-// what was missed is made up for. It returns early only with an error that says that there is
-// nothing more to see: the user has no right any more, or is not known.
+// changed is called before each, so what was missed is made up for. It returns early only
+// with an error that says that there is nothing more to see: the user has no right any more,
+// or is not known.
 func (v *View) Follow(ctx context.Context, c clock.WithTicker, namespace, name string, changed func()) error {
 	for p := (pace{}); ; {
+		changed() // a run that has gone meanwhile has no event
 		began := c.Now()
 		err := v.watch(ctx, namespace, "metadata.name="+name, "", func(change) { changed() })
 		switch {

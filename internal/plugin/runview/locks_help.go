@@ -46,7 +46,7 @@ func (t *table) explain(l *Lock) {
 func (t *table) why(l *Lock, w *LockWaiter) string {
 	text := t.room(l, w)
 	if !t.Whole && !strings.HasPrefix(l.Lock, render.MutexPrefix) {
-		text += "; others that you may not see may be before it"
+		text += "; others that are not seen may be before it"
 	}
 	return text
 }
@@ -98,7 +98,7 @@ func (t *table) help(l *Lock) (all []string) {
 		all = append(all, Printable(fmt.Sprintf(format, values...), maxTextChars))
 	}
 	if h := l.Hidden; h != nil {
-		add("runs of namespaces that you may not list hold %d permits more, and %d more wait (status of the Semaphore, at most 30 s old)", h.Held, h.Waiting)
+		add("runs that are not seen hold %d permits more, and %d more wait (status of the Semaphore, at most 30 s old)", h.Held, h.Waiting)
 	}
 	if l.Permits == nil && t.Semaphores != nil {
 		add("there is no such Semaphore any more: who holds it goes on, who waits for it ends as LockUnusable")

@@ -115,8 +115,8 @@ func TestLocksOfNamespacesThatAreHidden(t *testing.T) {
 	}
 	text := lockText(t, Locks(s), 10)
 	for _, want := range []string{
-		"gpu-pool/eu: runs of namespaces that you may not list hold 2 permits more, and 2 more wait", "no room: 0 of 4 free; others that you may not see may be before it",
-		"gpu-pool/us: runs of namespaces that you may not list hold 1 permits more, and 0 more wait",
+		"gpu-pool/eu: runs that are not seen hold 2 permits more, and 2 more wait", "no room: 0 of 4 free; others that are not seen may be before it",
+		"gpu-pool/us: runs that are not seen hold 1 permits more, and 0 more wait",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)

@@ -41,9 +41,9 @@
         const next = fresh.querySelector(`[data-swap="${old.dataset.swap}"]`);
         if (next) swap(old, next);
       }
-      say(source && source.readyState === EventSource.OPEN ? "live" : "not connected");
+      say(over ? "gone: reload" : source && source.readyState === EventSource.OPEN ? "live" : "not connected");
     } catch (_) {
-      say("not connected");
+      say(over ? "gone: reload" : "not connected");
     } finally {
       busy = false;
       if (again) { again = false; later(); }
@@ -54,19 +54,21 @@
   // A browser connects again by itself where a connection was lost, but not where the answer was a refusal, as while the console is
   // rolled out. The time until the next try is in milliseconds.
   const tryFirst = 5000, tryMost = 60000;
-  let source = null, wait = tryFirst;
+  let source = null, wait = tryFirst, timer = 0, over = false;
   const connect = () => {
+    clearTimeout(timer); // of a try that this one makes needless
+    over = false;
     source = new EventSource(address);
     source.onopen = () => { wait = tryFirst; say("live"); };
     source.onerror = () => {
       say("not connected");
       if (source.readyState !== EventSource.CLOSED) return;
       source = null;
-      setTimeout(() => { if (!document.hidden) come(); }, wait);
+      timer = setTimeout(() => { if (!document.hidden) come(); }, wait);
       wait = Math.min(2 * wait, tryMost);
     };
     source.addEventListener("changed", later);
-    source.addEventListener("gone", () => { source.close(); say("gone: reload"); });
+    source.addEventListener("gone", () => { over = true; source.close(); say("gone: reload"); });
   };
   // A browser has six connections to a server: pages that nobody looks at need none.
   const leave = () => { if (source) source.close(); source = null; };

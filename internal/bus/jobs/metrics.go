@@ -17,7 +17,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		topicsRefused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_topics_refused_total",
-			Help: "How often a job was not published because its topic would have been one too many.",
+			Help: "How often a topic got no consumer because it would have been one too many: a job is not published then, or those that are queued reach no worker.",
 		}),
 		fences: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_job_fences_total",

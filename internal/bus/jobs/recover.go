@@ -140,8 +140,9 @@ const mostAsked = 16
 // Gone lists those of a run's attempts, all of one topic, that are in neither stream. It costs two
 // small requests, and a read for each job that is not in JOBS: for 16 of them. If one of these is
 // gone, all that it did not ask about are listed, too. It fences nothing, and makes sure that what
-// is queued can be had by workers. What is to be done about those that are gone is Recover's, which
-// looks for each. Errors are those of Recover.
+// is queued can be had by workers, if there is room for the topic. What is to be done about those
+// that are gone is Recover's, which looks for each. Errors are those of Recover, but for
+// ErrTooManyTopics.
 func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
 	_, gone, notAsked, err := q.look(ctx, topic, ids)
 	if len(gone) > 0 { // jobs that go out together are lost together
@@ -152,7 +153,8 @@ func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (g
 
 // Found says of those of a run's attempts, all of one topic, that are Queued or Answered which they
 // are. It asks no more than Gone, so not all that are Answered may be among them. It fences
-// nothing, and makes sure that what is queued can be had by workers. Errors are those of Recover.
+// nothing, and makes sure that what is queued can be had by workers, as Gone does. Errors are those
+// of Gone.
 func (q *Queue) Found(ctx context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]RecoverOutcome, error) {
 	found, _, _, err := q.look(ctx, topic, ids)
 	return found, err
@@ -168,7 +170,7 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 	if err := q.conn.Usable(ctx); err != nil {
 		return nil, nil, nil, q.conn.Retryable("look for jobs", err)
 	}
-	if err := q.topics.ensure(ctx, topic); err != nil {
+	if err := q.ensureIfRoom(ctx, topic); err != nil {
 		return nil, nil, nil, err
 	}
 	queued, err := q.conn.Filled(ctx, q.conn.Names.JobsStream(), q.conn.Names.RunJobs(topic, ids[0].RunUID))
@@ -197,6 +199,17 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 		}
 	}
 	return found, gone, notAsked, nil
+}
+
+// ensureIfRoom makes the consumer of a topic if there is room for it. Without room it only logs
+// that: what is queued and what is gone is known without a consumer.
+func (q *Queue) ensureIfRoom(ctx context.Context, topic string) error {
+	err := q.topics.ensure(ctx, topic)
+	if errors.Is(err, ErrTooManyTopics) {
+		q.conn.Log.Info("Workers get no jobs of a topic until there is room for its consumer", "topic", topic, "cause", err.Error())
+		return nil
+	}
+	return err
 }
 
 // afterDuplicate tells the two cases apart in which the stream drops a job that find did not see:

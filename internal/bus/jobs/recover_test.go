@@ -392,6 +392,29 @@ func TestWhatIsFoundCanBeHadByWorkers(t *testing.T) {
 	}
 }
 
+// A topic's consumer can vanish and others take its place; then its runs, and by the pause after a
+// failed look all others, would look no more.
+//
+// mutation: a look that ends with ErrTooManyTopics makes this fail.
+func TestJobsAreLookedForWithoutRoomForTheirTopic(t *testing.T) {
+	t.Parallel()
+	b := newQueue(t, natstest.Start(t), func(c *config) { c.MaxTopics = 1 })
+	j, lost := testJob(1), testJob(2).ID
+	publish(t, b, j)
+	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), protocol.Durable(j.Topic)); err != nil {
+		t.Fatal(err)
+	}
+	b.topics.recheck = 0 // as if a minute had passed
+	publish(t, b, jobOf("another", 3))
+	ids := []protocol.JobID{j.ID, lost}
+	if gone, err := b.Gone(t.Context(), j.Topic, ids); err != nil || !slices.Equal(gone, []protocol.JobID{lost}) {
+		t.Errorf("gone: %v, %v, want %v", gone, err, lost)
+	}
+	if found, err := b.Found(t.Context(), j.Topic, ids); err != nil || len(found) != 1 || found[j.ID] != Queued {
+		t.Errorf("found: %v, %v, want %v", found, err, j.ID)
+	}
+}
+
 // mutation: Gone that leaves what it does not ask about to later looks makes this fail: they are
 // five minutes apart.
 func TestJobsThatAreLostTogetherAreFoundTogether(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// topicPulls is how many pulls of a topic may wait at the server. It refuses those beyond, and
-// a worker has several. The server's own default is 512. It cannot be changed of a consumer
+// topicPulls is how many pulls of a topic may wait at the server. It takes none beyond, and a
+// worker has several. The server's own default is 512. It cannot be changed of a consumer
 // that is there.
 const topicPulls = 16_384
 

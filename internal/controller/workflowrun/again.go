@@ -31,6 +31,9 @@ const (
 	// passTimeout bounds the write and the effects of one round under the lock, also while the
 	// operator stops.
 	passTimeout = 8 * time.Second
+	// cleanTimeout is after how long a pass leaves deleted runs of its name to the next one. For
+	// each it may wait for stores that do not answer, and the run of the name waits meanwhile.
+	cleanTimeout = 8 * time.Second
 	// recoverTimeout is how much of that recovery may take.
 	recoverTimeout = passTimeout / 2
 	// lookUpTimeout bounds the look for jobs that NATS may have lost.

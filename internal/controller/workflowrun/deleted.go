@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,8 @@ func (r *Reconciler) cleanUp(ctx context.Context, key types.NamespacedName) (wai
 }
 
 // cleanDeleted takes back what deleted runs of this name left behind: queued jobs and
-// results that wait. The others do not wait for a run of which that fails.
+// results that wait. The others do not wait for a run of which that fails. Those that a pass does
+// not get to within cleanTimeout are the first of the next one.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) (failed error) {
 	gone := r.Index.TakeDeleted(key)
 	if len(gone) > 0 {
@@ -36,24 +38,39 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		r.Signals.forget(key)
 		r.Templates.Forget(key)
 	}
-	for _, g := range gone {
-		r.Leases.Cache.Drop(ctx, g.UID)
+	for i := range gone {
+		g := &gone[i]
 		r.lists.keep(g.UID, nil)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
-			remember(&g, m)
+			remember(g, m)
 			r.memories.forget(key)
 		}
+	}
+	begun := r.Clock.Now()
+	var again []results.Tombstone
+	for i, g := range gone {
+		if r.Clock.Since(begun) >= cleanTimeout {
+			again = slices.Concat(gone[i:], again)
+			failed = errors.Join(failed, &results.RetryError{After: actRetryDelay, Cause: errCleanedLate})
+			break
+		}
 		if err := r.takeBack(ctx, g); err != nil {
-			r.Index.PutBack(key, g)
+			again = append(again, g)
 			failed = errors.Join(failed, err)
 		}
+	}
+	for _, g := range again {
+		r.Index.PutBack(key, g)
 	}
 	return failed
 }
 
+var errCleanedLate = errors.New("earlier runs of its name took all the time of the pass")
+
 // takeBack takes back what a deleted run left with stores and workers.
 func (r *Reconciler) takeBack(ctx context.Context, g results.Tombstone) error {
+	r.Leases.Cache.Drop(ctx, g.UID)
 	if err := r.Holds.ReleaseAll(ctx, &g.Holds); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -41,6 +42,38 @@ func (r *replica) locked(ctx context.Context) (*woken, *locks.Controller) {
 	Expect(c.Resync(ctx)).To(Succeed())
 	clear(w.keys)
 	return w, c
+}
+
+// twoDeleted makes three runs of one name. The first two are deleted while NATS is away, and the
+// second of them had a lock that another run waits for.
+func (r *replica) twoDeleted(ctx context.Context) (woken *woken, third, waiting *v1alpha1.WorkflowRun) {
+	GinkgoHelper()
+	woken, _ = r.locked(ctx)
+	again := func(adjust ...func(*v1alpha1.WorkflowRunSpec)) *v1alpha1.WorkflowRun {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "again", Namespace: r.w.ns}, Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: r.w.ns, Steps: diamond()}}
+		for _, f := range adjust {
+			f(&run.Spec)
+		}
+		Expect(r.w.client.Create(ctx, run)).To(Succeed())
+		return run
+	}
+	first := again()
+	r.inFlight(ctx, first, 2)
+	r.hook = func(_ context.Context, at string) error {
+		if at == "withdraw/before" {
+			return &results.RetryError{After: 2 * time.Second, Cause: errNoNATS}
+		}
+		return nil
+	}
+	r.deleteRun(ctx, first)
+	second := again(withLocks(mutex("db")))
+	r.inFlight(ctx, second, 2)
+	waiting = r.w.create(ctx, diamond(), withLocks(mutex("db")))
+	r.drive(ctx, waiting, withReason(v1alpha1.ReasonWaitingForLock))
+	r.deleteRun(ctx, second)
+	third = again()
+	woken.take(waiting)
+	return woken, third, waiting
 }
 
 func withOwnRedis() func(*world) {
@@ -119,33 +152,42 @@ var _ = Describe("locks across runs", func() {
 	It("are given back by a deleted run, whatever an earlier one of its name left that cannot be taken back", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")
-		woken, _ := r.locked(ctx)
-		again := func(adjust ...func(*v1alpha1.WorkflowRunSpec)) *v1alpha1.WorkflowRun {
-			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "again", Namespace: w.ns}, Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: w.ns, Steps: diamond()}}
-			for _, f := range adjust {
-				f(&run.Spec)
-			}
-			Expect(w.client.Create(ctx, run)).To(Succeed())
-			return run
-		}
-		first := again()
-		r.inFlight(ctx, first, 2)
-		r.hook = func(_ context.Context, at string) error {
-			if at == "withdraw/before" {
-				return &results.RetryError{After: 2 * time.Second, Cause: errNoNATS}
-			}
-			return nil
-		}
-		r.deleteRun(ctx, first)
-		second := again(withLocks(mutex("db")))
-		r.inFlight(ctx, second, 2)
-		waiting := w.create(ctx, diamond(), withLocks(mutex("db")))
-		r.drive(ctx, waiting, withReason(v1alpha1.ReasonWaitingForLock))
-		r.deleteRun(ctx, second)
-		third := again()
-		woken.take(waiting)
+		woken, third, waiting := r.twoDeleted(ctx)
 		Expect(r.mustPass(ctx, third).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*time.Second)))
 		Expect(woken.take(waiting)).To(BeTrue())
+		r.hook = nil
+		r.finish(ctx, third)
+		r.finish(ctx, waiting)
+		Expect(w.jobsQueued(ctx)).To(BeZero(), "what the deleted ones had")
+	}, NodeTimeout(2*patience))
+
+	// mutations: cleanDeleted that waits for NATS once for each run, however long, or that puts
+	// back what failed before what it did not get to; one that asks for no pass for these.
+	It("are given back by the next pass where taking back what one deleted run left takes a pass its time", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, third, waiting := r.twoDeleted(ctx)
+		var tried atomic.Int64
+		slow := func(answer error) func(context.Context, string) error {
+			return func(_ context.Context, at string) error {
+				if at != "withdraw/before" {
+					return nil
+				}
+				tried.Add(1)
+				w.clock.Step(cleanTimeout / 2) // each has two jobs
+				return answer
+			}
+		}
+		r.hook = slow(&results.RetryError{After: 2 * time.Second, Cause: errNoNATS})
+		Expect(r.mustPass(ctx, third).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*time.Second)))
+		Expect(tried.Load()).To(BeEquivalentTo(2), "the jobs of the first")
+		Expect(woken.take(waiting)).To(BeFalse())
+		r.mustPass(ctx, third)
+		Expect(tried.Load()).To(BeEquivalentTo(4), "those of the second")
+		Expect(woken.take(waiting)).To(BeTrue())
+		r.hook = slow(nil)
+		Expect(r.mustPass(ctx, third).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Second)), "the other one is left")
+		Expect(tried.Load()).To(BeEquivalentTo(6))
 		r.hook = nil
 		r.finish(ctx, third)
 		r.finish(ctx, waiting)

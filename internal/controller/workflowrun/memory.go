@@ -48,7 +48,8 @@ type memory struct {
 	// refused is why the API server refuses the status, as people were told; "": it does not.
 	refused metav1.StatusReason
 	noRoom  noRoom
-	// toDesk says that the last pass left jobs or child runs to be rendered again at a desk.
+	// toDesk says that the last pass that rendered any left jobs or child runs to be rendered again
+	// at a desk.
 	toDesk bool
 	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt

@@ -89,7 +89,7 @@ func (w *world) lockStory(ctx context.Context, run *v1alpha1.WorkflowRun) []stri
 // Mutations that make specs below fail:
 //   - leases: session.go Return that never keeps: three acquisitions instead of one, and the lock
 //     is free between passes.
-//   - deleted.go cleanDeleted without Cache.Drop: the lock of a deleted run stays.
+//   - deleted.go takeBack without Cache.Drop: the lock of a deleted run stays.
 //   - observe.go observe without letGo: the lock of an earlier run of the same name stays.
 //   - leases: cache.go keep that ignores stopped: a pass that ends after the stop leaves its lock
 //     behind, and Close waits.

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,18 +121,21 @@ func TestARetirementMayBeInterruptedAnywhere(t *testing.T) {
 				w.clock.Step(unusedTime)
 				other := w.instance()
 				w.run("b")
-				calls := 0
+				var calls atomic.Int64 // several are under way at a time
 				w.boss.beforeR = func() {
-					if calls++; calls == n {
-						other.tries("b")
-						if dies {
-							w.boss.refuse = errors.New("test: it died")
-						}
+					if calls.Add(1) != int64(n) {
+						return
+					}
+					other.tries("b")
+					if dies {
+						w.boss.mu.Lock()
+						defer w.boss.mu.Unlock()
+						w.boss.refuse = errors.New("test: it died")
 					}
 				}
 				_, err := w.boss.resync(w.ctx())
 				w.boss.beforeR, w.boss.refuse = nil, nil
-				if calls < n {
+				if calls.Load() < int64(n) {
 					must(t, err)
 					return
 				}

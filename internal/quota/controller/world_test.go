@@ -155,9 +155,12 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				ctx = context.WithoutCancel(ctx)
 			}
 		}
-		if h.k.refuse != nil {
-			cmd.SetErr(h.k.refuse)
-			return h.k.refuse
+		h.k.mu.Lock()
+		refuse := h.k.refuse
+		h.k.mu.Unlock()
+		if refuse != nil {
+			cmd.SetErr(refuse)
+			return refuse
 		}
 		return next(ctx, cmd)
 	}

@@ -73,7 +73,11 @@ func TestState_PruneTakesNoLongerForEachOfMany(t *testing.T) {
 		}
 		return shortest
 	}
-	if few, many := prune(500), prune(10_000); many > 100*few {
-		t.Errorf("it takes %s for 500 attempts and %s for 10,000", few, many)
+	var few, many time.Duration
+	for range 20 { // other processes may have the processor meanwhile
+		if few, many = prune(500), prune(10_000); many <= 100*few {
+			return
+		}
 	}
+	t.Errorf("it takes %s for 500 attempts and %s for 10,000", few, many)
 }

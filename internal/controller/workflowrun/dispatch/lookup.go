@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -17,7 +18,8 @@ import (
 const (
 	// lookUpEvery is how often the jobs of a run's attempts in flight are looked for.
 	lookUpEvery = 5 * time.Minute
-	// lookUpPause is how long no run looks after one that got no answer: each would wait for one.
+	// lookUpPause is how long no run looks after one that got no answer: each would wait for one. A
+	// run that is refused waits as long by itself.
 	lookUpPause = time.Minute
 )
 
@@ -36,7 +38,8 @@ type looks struct {
 // server died without writing what it had confirmed, or somebody purged the stream. It gives the
 // attempts that are in neither stream; of these it is not known any more that they are with NATS,
 // so they are recovered. A look costs two small requests for each topic, a read or some, and
-// neither the lock nor a write. Errors are those of NATS; then no run looks for a minute.
+// neither the lock nor a write. Errors are those of NATS. If it does not answer, no run looks for a
+// minute; if it refuses, this one does not.
 func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone []protocol.JobID, err error) {
 	now := s.all.Clock.Now()
 	if s.looks.at.IsZero() {
@@ -50,10 +53,13 @@ func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone [
 	for topic, ids := range byTopic {
 		lost, err := s.all.Jobs.Gone(ctx, topic, ids)
 		if err != nil {
-			if ctx.Err() == nil || silent(ctx.Err(), answered) {
+			switch {
+			case silent(err, answered), errors.Is(err, bus.ErrUnreachable):
 				s.all.pauseLooks(now)
-			} else {
+			case ctx.Err() != nil:
 				s.looks.at = now // it has looked for what it had time for
+			default:
+				s.looks.at = now.Add(lookUpPause - lookUpEvery)
 			}
 			return gone, fmt.Errorf("look for jobs of topic %s: %w", topic, err)
 		}

@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -101,10 +102,10 @@ func TestSession_LookUpFindsAnAttemptGoneOnce(t *testing.T) {
 // mutation: LookUp that takes an error for an answer, or lets each run find out for itself that
 // nobody answers, makes this fail; so does a pause that ends by a clock that was an hour ahead.
 func TestSession_LookUpThatHasNoAnswerKnowsNothing(t *testing.T) {
-	q := &emptyQueue{away: true}
+	q := &emptyQueue{says: context.DeadlineExceeded}
 	s, run, c := lookedUp(t, q, 2)
 	c.SetTime(c.Now().Add(lookUpEvery))
-	if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || !errors.Is(err, errAway) || len(s.Lacks(run)) != 0 {
+	if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || !errors.Is(err, context.DeadlineExceeded) || len(s.Lacks(run)) != 0 {
 		t.Errorf("gone %v, %v, lacks %v", gone, err, s.Lacks(run))
 	}
 	looked, at := q.looked, c.Now()
@@ -126,6 +127,34 @@ func TestSession_LookUpThatHasNoAnswerKnowsNothing(t *testing.T) {
 	}
 }
 
+// mutations: LookUp that has all pause after any error, or that looks in each pass of a run that is
+// refused, makes this fail; so does one that leaves all to find out that NATS is out of reach.
+func TestSession_AnAnswerThatRefusesKeepsNobodyElseFromLooking(t *testing.T) {
+	q := &emptyQueue{says: errAway}
+	s, run, c := lookedUp(t, q, 1)
+	at := c.Now()
+	for _, next := range []struct {
+		at    time.Duration
+		looks int
+	}{{lookUpEvery, 1}, {lookUpEvery + lookUpPause - time.Second, 1}, {lookUpEvery + lookUpPause, 2}} {
+		c.SetTime(at.Add(next.at))
+		_, err := s.LookUp(t.Context(), run)
+		if q.looks != next.looks || (next.at != lookUpEvery+lookUpPause-time.Second) != errors.Is(err, errAway) || s.all.looksPause(c.Now()) {
+			t.Errorf("%s later: %d looks, want %d, all pause: %t, %v", next.at, q.looks, next.looks, s.all.looksPause(c.Now()), err)
+		}
+	}
+	q.says = nil
+	c.SetTime(c.Now().Add(lookUpPause))
+	if gone, err := s.LookUp(t.Context(), run); len(gone) != 1 || err != nil {
+		t.Errorf("when it is answered: gone %v, %v", gone, err)
+	}
+	s, run, c = lookedUp(t, &emptyQueue{says: bus.ErrUnreachable}, 1)
+	c.SetTime(c.Now().Add(lookUpEvery))
+	if _, err := s.LookUp(t.Context(), run); !errors.Is(err, bus.ErrUnreachable) || !s.all.looksPause(c.Now()) {
+		t.Errorf("NATS is out of reach: %v, all pause: %t", err, s.all.looksPause(c.Now()))
+	}
+}
+
 // mutation: LookUp that has all pause because one run had no time for its topics, or whose pass was
 // ended, makes this fail.
 func TestSession_OneRunWithManyTopicsKeepsNobodyFromLooking(t *testing.T) {
@@ -134,11 +163,11 @@ func TestSession_OneRunWithManyTopicsKeepsNobodyFromLooking(t *testing.T) {
 	c.SetTime(c.Now().Add(lookUpEvery))
 	over, end := context.WithCancel(t.Context())
 	end() // its run is handed over
-	q.away = true
+	q.says = errAway
 	if _, err := s.LookUp(over, run); err == nil || s.all.looksPause(c.Now()) {
 		t.Errorf("%v, all pause: %t", err, s.all.looksPause(c.Now()))
 	}
-	q.away, q.looks, q.silentAfter = false, 0, 1 // the second topic gets no answer
+	q.says, q.looks, q.silentAfter = nil, 0, 1 // the second topic gets no answer
 	run.Spec.Steps[1].Job.Topic = "other"
 	c.SetTime(c.Now().Add(lookUpEvery))
 	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
@@ -160,15 +189,15 @@ func TestSession_FindKnowsWhatIsThere(t *testing.T) {
 	s, run, c := lookedUp(t, q, 2)
 	clear(s.published)
 	s.untold[attempt("s1")] = true // its publish had no answer
-	q.away = true
+	q.says = errAway
 	if all, err := s.Find(t.Context(), run); all || !errors.Is(err, errAway) || len(s.Lacks(run)) != 2 {
 		t.Errorf("NATS is away: all %t, %v, lacks %v", all, err, s.Lacks(run))
 	}
-	q.away, q.silent = false, true
+	q.says = context.DeadlineExceeded
 	if all, err := s.Find(t.Context(), run); all || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("NATS does not answer: all %t, %v", all, err)
 	}
-	q.silent = false
+	q.says = nil
 	if all, err := s.Find(t.Context(), run); all || err != nil || len(s.Lacks(run)) != 2 {
 		t.Errorf("soon after that it is asked: all %t, %v, lacks %v", all, err, s.Lacks(run))
 	}

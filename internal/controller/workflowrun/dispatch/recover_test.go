@@ -28,9 +28,7 @@ var errAway = errors.New("nobody answers")
 // emptyQueue has none of the jobs that it is asked for, but those that are said to be there.
 type emptyQueue struct {
 	there map[string]bool // by step
-	away  bool            // Gone and Found have no answer
-	// silent says that Found waits for an answer in vain.
-	silent bool
+	says  error           // of Gone and Found; nil: they answer
 	// silentAfter is after how many looks Gone and Found get no answer any more; 0: never.
 	silentAfter, looks int
 
@@ -60,8 +58,8 @@ func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID)
 	if q.looks++; q.silentAfter > 0 && q.looks > q.silentAfter {
 		return nil, context.DeadlineExceeded
 	}
-	if q.away {
-		return nil, errAway
+	if q.says != nil {
+		return nil, q.says
 	}
 	for _, id := range ids {
 		if !q.there[id.Step] && topic == "t" {
@@ -77,10 +75,8 @@ func (q *emptyQueue) Found(_ context.Context, topic string, ids []protocol.JobID
 	switch {
 	case q.silentAfter > 0 && q.looks > q.silentAfter:
 		return nil, context.DeadlineExceeded
-	case q.away:
-		return nil, errAway
-	case q.silent:
-		return nil, context.DeadlineExceeded
+	case q.says != nil:
+		return nil, q.says
 	}
 	found := map[protocol.JobID]jobs.RecoverOutcome{}
 	for _, id := range ids {

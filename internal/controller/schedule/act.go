@@ -132,7 +132,9 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("create run %s: %w", name, err)
 	case refusedForGood(err):
-		mem.tried = 0 // a dry run that was accepted before says nothing of the next slot
+		// An answer of before says nothing of the next slot; nor does this one, so it
+		// is asked again.
+		mem.learn(s.Generation, verdict{because(forNow, err), false}, r.Clock.Now().Add(longestWait))
 		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
 	}
 	if mem.since[minute].IsZero() {

@@ -134,6 +134,7 @@ func TestARunThatWasCreatedBeforeASuspensionCounts(t *testing.T) {
 var (
 	runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
 	errFull      = apierrors.NewForbidden(runsResource, "", errors.New("exceeded quota"))
+	errInvalid   = apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil)
 )
 
 // answers has operators that are made from now on get an answer to creations; nil: that of the API
@@ -225,7 +226,7 @@ func TestARunThatWasCreatedEndsWhatADryRunForbade(t *testing.T) {
 func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", nil)
-	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	answer := error(errInvalid)
 	tries := w.answers(func(dry bool) error {
 		if dry {
 			return answer
@@ -256,7 +257,7 @@ func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
 	s := w.schedule("report", func(s *v1alpha1.Schedule) {
 		s.Spec.RunTemplate.Spec.Raw = []byte(`{"workflowRef":{"name":"report"}}`)
 	})
-	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	answer := error(errInvalid)
 	w.answers(func(bool) error { return answer })
 	r := w.operator()
 	if st := w.settle(r, s); meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
@@ -266,6 +267,64 @@ func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
 	w.at(1, 0)
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+// Admission of others that refuses for ten minutes, and is mended, needs no edit of the schedules
+// that were accepted before.
+//
+// mutations: notCreated that forgets that a template was accepted; dryRun that refuses it for good.
+func TestWhatWasAcceptedOnceIsRefusedForNow(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	refused := false
+	w.answers(func(bool) error {
+		if refused {
+			return errInvalid
+		}
+		return nil
+	})
+	r := w.operator()
+	w.settle(r, s)
+	refused = true
+	for _, minute := range []time.Duration{0, 2} { // the slot, and a dry run
+		w.at(1, minute)
+		st := w.settle(r, s)
+		ready, stalled := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled)
+		if fmt.Sprint(reasons(st)) != "[TemplateRefused x 1]" || ready.Reason != v1alpha1.ReasonTemplateRefused || stalled.Status != metav1.ConditionFalse {
+			t.Errorf("minute %d: %v %+v", minute, reasons(st), st.Conditions)
+		}
+	}
+	refused = false
+	w.at(2, 0)
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("mended: %v %+v", reasons(st), st)
+	}
+}
+
+// The dry run is of the next slot: it may be accepted where those of the backfill are not.
+//
+// mutation: notCreated that has the dry run made again at once.
+func TestABackfillThatIsRefusedGoesOnAfterAMinute(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Overlap, s.Spec.CatchUp.WindowSeconds = v1alpha1.OverlapAllow, 60
+		s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(w.slot(-40)), To: metav1.NewTime(w.slot(-2))}
+	})
+	w.answers(func(dry bool) error {
+		if dry {
+			return nil
+		}
+		return errInvalid
+	})
+	w.at(1, 30) // no slot is due but one that is missed
+	r := w.operator()
+	for minute := 1; minute <= 2; minute++ {
+		st := w.settle(r, s)
+		if st.Backfill == nil || st.Backfill.FinishedAt != nil || st.NotStarted != int64(10*minute+1) {
+			t.Errorf("minute %d: %+v, %d not started: %v", minute, st.Backfill, st.NotStarted, reasons(st))
+		}
+		w.clock.SetTime(w.clock.Now().Add(longestWait))
 	}
 }
 
@@ -284,7 +343,7 @@ func TestABackfillWaitsForATemplateThatIsNotRefused(t *testing.T) {
 			refused := true
 			w.answers(func(bool) error {
 				if refused {
-					return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil)
+					return errInvalid
 				}
 				return nil
 			})

@@ -25,5 +25,6 @@
 // good gives its slot a reason. Others are tried again every 5 s, or as the API server says, for
 // spec.catchUp.windowSeconds. Forbidden is one of these: a quota that is full, or a webhook or
 // policy that denies, may let the run in later. A dry run that is forbidden is in the condition
-// Ready, keeps no slot from being tried, and is made again after a minute.
+// Ready, keeps no slot from being tried, and is made again after a minute. So is one that is
+// invalid where the template was not at first: a policy of others was changed, and may be mended.
 package schedule

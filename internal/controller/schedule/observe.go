@@ -216,7 +216,8 @@ func someSlot(in schedule.Input) time.Time {
 }
 
 // dryRun asks the API server whether it would create a run. It is asked once for each generation,
-// and again where the answer may become another one without an edit.
+// and again where the answer may become another one without an edit. One that did so once may do so
+// again: a policy may be mended.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
 	if mem.tried == s.Generation && (mem.again.IsZero() || now.Before(mem.again)) {
@@ -227,16 +228,19 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	switch {
 	case err == nil:
 		mem.learn(s.Generation, verdict{}, time.Time{})
-	case refusedForGood(err) && run.Spec.WorkflowRef == nil:
+	case refusedForGood(err) && run.Spec.WorkflowRef == nil && mem.tried != s.Generation: // else another answer came before
 		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err), true}, time.Time{})
-	case refusedForGood(err), apierrors.IsForbidden(err): // the former may be about the Workflow, which may be edited
-		mem.learn(s.Generation, verdict{because("spec.runTemplate, for now (slots are tried all the same): ", err), false}, now.Add(longestWait))
+	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
+		mem.learn(s.Generation, verdict{because(forNow, err), false}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
 		return verdict{}
 	default: // it is tried again in the next pass; slots go on meanwhile
 	}
 	return mem.is
 }
+
+// forNow begins the words of a refusal that may end without an edit.
+const forNow = "spec.runTemplate, for now (slots are tried all the same): "
 
 // dryRunPrefix begins the name of a run that is not created. The API server adds five characters,
 // others each time.

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
 const (
@@ -140,8 +142,11 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 		}
 		return s.write(ctx, w, key.Name, nil, len(listed)) // the mark of a process that ended
 	}
-	old, err := unkept(key.Name, candidates(w, key.Name, listed), cached)
+	old, err := candidates(w, key.Name, listed)
 	if err != nil {
+		return err
+	}
+	if old, err = unkept(key.Name, old, cached); err != nil {
 		return err
 	}
 	old = old[:min(len(old), maxRetiring)]
@@ -167,7 +172,7 @@ func (s *Sweeper) retire(ctx context.Context, key types.NamespacedName, old []re
 }
 
 // workflow reads a Workflow, nil if it is gone. It is not settled while its current revision is
-// about to be written.
+// about to be written. Where that is refused, it is: old revisions may be what fills the quota.
 func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName) (w *v1alpha1.Workflow, settled bool, err error) {
 	w = &v1alpha1.Workflow{}
 	err = s.Live.Get(ctx, key, w)
@@ -177,25 +182,45 @@ func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName) (w *v1
 	if err != nil {
 		return nil, false, fmt.Errorf("read: %w", err)
 	}
-	return w, w.Status != nil && w.Status.ObservedGeneration == w.Generation, nil
+	return w, w.Status != nil && (w.Status.ObservedGeneration == w.Generation || refused(w)), nil
 }
 
-// candidates are the revisions that are not the current one, and not among the last. Of a Workflow
-// that is gone, w is nil, all are.
-func candidates(w *v1alpha1.Workflow, name string, listed []revision) []revision {
+// refused says whether the API server refuses the current revision.
+func refused(w *v1alpha1.Workflow) bool {
+	c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Reason == v1alpha1.ReasonRevisionNotKept && c.ObservedGeneration == w.Generation
+}
+
+// named are the revisions that new runs of a Workflow may follow: that of its status, and while
+// that is not of this generation, the one that it is about to have.
+func named(w *v1alpha1.Workflow) ([]string, error) {
+	if w.Status.ObservedGeneration == w.Generation {
+		return []string{w.Status.Revision}, nil
+	}
+	_, next, err := template.Encode(&w.Spec)
+	return []string{w.Status.Revision, next}, err
+}
+
+// candidates are the revisions that a Workflow does not name, and that are not among the last. Of a
+// Workflow that is gone, w is nil, all are.
+func candidates(w *v1alpha1.Workflow, name string, listed []revision) ([]revision, error) {
 	old := slices.Clone(listed)
 	slices.SortStableFunc(old, func(a, b revision) int {
 		return cmp.Or(b.created.Compare(a.created.Time), cmp.Compare(a.name, b.name))
 	})
 	if w == nil {
-		return old
+		return old, nil
 	}
-	old = slices.DeleteFunc(old, func(r revision) bool { return r.of(name) == w.Status.Revision })
+	current, err := named(w)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	old = slices.DeleteFunc(old, func(r revision) bool { return slices.Contains(current, r.of(name)) })
 	limit := defaultHistory
 	if l := w.Spec.RevisionHistoryLimit; l != nil {
 		limit = int(*l)
 	}
-	return old[min(len(old), limit):]
+	return old[min(len(old), limit):], nil
 }
 
 // keeps are the revisions that runs keep, by Workflow. A run that may still choose has mayChoose.
@@ -253,9 +278,9 @@ func (s *Sweeper) cached(ctx context.Context, namespace string) (keeps, error) {
 // live is what the runs that name a Workflow keep, as the API server has them.
 func (s *Sweeper) live(ctx context.Context, key types.NamespacedName) (keeps, error) {
 	page, kept := &v1alpha1.WorkflowRunList{}, keeps{}
-	named := client.MatchingFields{"spec.workflowRef.name": key.Name}
+	follow := client.MatchingFields{"spec.workflowRef.name": key.Name}
 	for {
-		if err := s.Live.List(ctx, page, client.InNamespace(key.Namespace), named, client.Limit(runsPage), client.Continue(page.Continue)); err != nil {
+		if err := s.Live.List(ctx, page, client.InNamespace(key.Namespace), follow, client.Limit(runsPage), client.Continue(page.Continue)); err != nil {
 			return nil, fmt.Errorf("list runs: %w", err)
 		}
 		if kept.add(page.Items); page.Continue == "" {

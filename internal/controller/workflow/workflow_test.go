@@ -332,6 +332,55 @@ func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
 	}
 }
 
+// A quota that the Workflow's own old revisions fill comes free: they are deleted while the new one
+// is refused. That which it is about to have is there if it was edited back.
+//
+// mutations: workflow that takes a Workflow for unsettled whose revision is refused, or for settled
+// by a refusal of before an edit; named without the revision of the spec.
+func TestSweeper_DeletesOldRevisionsWhileTheNextIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit string
+		then func(w *world)
+		want []int // of versions 0 to 2, which are left
+	}{
+		"a new one is refused":       {"new", func(*world) {}, []int{2}},
+		"it is edited back":          {"v0", func(*world) {}, []int{0, 2}},
+		"a run waits for it":         {"new", func(w *world) { w.run("report", "", false) }, []int{0, 1, 2}},
+		"it is edited, and not seen": {"new", func(w *world) { w.unseen("report") }, []int{0, 1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var all []string
+			for version := range 3 {
+				all = append(all, w.workflow("report", fmt.Sprint("v", version), 0).Status.Revision)
+			}
+			wf := &v1alpha1.Workflow{}
+			key := types.NamespacedName{Namespace: w.ns, Name: "report"}
+			w.must(w.client.Get(t.Context(), key, wf))
+			wf.Spec.Template.Steps[0].Name = c.edit
+			w.must(w.client.Update(t.Context(), wf))
+			full := apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", errors.New("exceeded quota"))
+			w.r.Revisions = refuses(func() error { return full })
+			if _, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); !errors.Is(err, full) {
+				t.Fatalf("%v, want %v", err, full)
+			}
+			c.then(w)
+			w.sweep()
+			var want []string
+			for _, version := range c.want {
+				want = append(want, all[version])
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, w.kept("report")); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+			if now := w.status("report"); len(now.Retiring) > 0 || now.Revision != all[2] {
+				t.Errorf("after the round: %+v", now)
+			}
+		})
+	}
+}
+
 func (w *world) gone(name string) {
 	w.must(w.client.Delete(w.t.Context(), &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
 }

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 )
 
 // resolver gives runs the steps of their Workflows; *templates.Templates does.
@@ -33,10 +36,24 @@ func observeTemplate(ctx context.Context, p *pass) error {
 	p.spec = p.run.Spec
 	is, err := p.r.Templates.Of(ctx, p.run)
 	if err != nil {
+		tellUnkept(p, err)
 		return err
 	}
 	p.run, p.template, p.later = is.Run, is.Template, pacing.Earliest(p.later, is.RetryAt)
 	return nil
+}
+
+// tellUnkept tells people that the revision which a run follows is gone, and is refused when it is
+// made again: such a pass decides nothing, so status cannot say it. It is told once until a write
+// is taken.
+func tellUnkept(p *pass, cause error) {
+	pinned := p.run.Status != nil && p.run.Status.Workflow != nil
+	if !pinned || !revisions.Refused(cause) || p.mem.refused == v1alpha1.ReasonRevisionNotKept {
+		return
+	}
+	p.mem.refused = v1alpha1.ReasonRevisionNotKept
+	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, v1alpha1.ReasonRevisionNotKept, "Advance",
+		"The revision that the run follows cannot be had, so the run stands still: %s", bounds.Printable(cause.Error(), mostRefusal))
 }
 
 // asStored is a run of the pass as the API server stores it: the same one, unless it

@@ -365,6 +365,30 @@ var _ = Describe("a run that follows a Workflow", func() {
 		Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring("was deleted"))
 	}, NodeTimeout(patience))
 
+	// mutations: observeTemplate that tells nobody, or each time.
+	It("tells people, once, when its revision is gone and is refused", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		wf := w.workflow(ctx, "report", templateOf(diamond()...))
+		a := w.newReplica(ctx, "a")
+		run := w.following(ctx, "report", "")
+		a.inFlight(ctx, run, 2)
+		a.kill(ctx)
+		w.dropLock(ctx, run)
+		w.deleteRevision(ctx, "report", revisionOf(wf))
+		Expect(w.client.Create(ctx, &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.ObjectName("report", revisionOf(wf))}, Data: runtime.RawExtension{Raw: []byte(`{}`)},
+		})).To(Succeed())
+		b := w.newReplica(ctx, "b")
+		for range 2 {
+			w.clock.Step(time.Second)
+			_, err := b.pass(ctx, run)
+			Expect(err).To(MatchError(ContainSubstring("is in the way")))
+		}
+		Expect(b.recorder.list()).To(ConsistOf(And(ContainSubstring("Warning "+v1alpha1.ReasonRevisionNotKept), ContainSubstring("is in the way"))))
+		w.deleteRevision(ctx, "report", revisionOf(wf))
+		Expect(endOf(b.finish(ctx, run))).To(Equal("Succeeded/Succeeded"))
+	}, NodeTimeout(patience))
+
 	It("leaves no job behind when it is deleted", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.workflow(ctx, "report", templateOf(diamond()...))

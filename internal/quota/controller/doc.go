@@ -65,9 +65,9 @@
 // before it is finished, in one step: so it is in the register whenever the rebuild ends, nobody
 // takes it for one that is being opened, and no strike of before hits it.
 //
-// A key that holds nothing for an hour leaves the register: its data is ended first, if it still
-// holds nothing, then its entry. Nobody has a grant of it then, so it is as one that
-// was never used.
+// A key that is found empty at each look for an hour leaves the register: its data is ended first,
+// if it holds nothing then, and its entry after it. Nobody has a grant of it then, so it is as one
+// that was never used, whatever it held between two looks.
 //
 // In a Redis Cluster the register may be lost alone, while keys are open elsewhere. Its rebuild
 // enters those that admitted runs have. The resync after it enters all that runs ever had something

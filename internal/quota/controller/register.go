@@ -166,8 +166,8 @@ func (k *Controller) strike(ctx context.Context, at store.Key, token string) err
 	return k.quota.ReleaseKey(ctx, registerTenant, entryOf(at), token)
 }
 
-// unusedTime is how long a key holds nothing before it leaves the register. It would end by itself
-// after some days, and then be taken for one that was lost.
+// unusedTime is how long a key is found empty at each look before it leaves the register. It would
+// end by itself after some days, and then be taken for one that was lost.
 const unusedTime = time.Hour
 
 // retire has keys that hold nothing for a while leave the register: whoever comes opens them, as

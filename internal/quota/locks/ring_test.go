@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -75,6 +76,46 @@ func TestARingIsOneIfItLasts(t *testing.T) {
 				t.Errorf("refused: %v", refused)
 			}
 		})
+	}
+}
+
+// Who waits behind the step that is refused, for an Ordered lock that is free, goes on
+// by that resync.
+//
+// mutation: settle that ends the ring after it woke others makes this fail.
+func TestWhoIsBehindARefusedStepIsWoken(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	first, second, behind := s.run("first", nil), s.run("second", nil), s.run("behind", nil)
+	r.asks(first, "", "mutex:x", store.LocksHeld)
+	r.asks(second, "", "mutex:y", store.LocksHeld)
+	r.asks(first, "a", "mutex:y", store.LocksWaiting)
+	ask := func(run *v1alpha1.WorkflowRun, part string, locks ...string) string {
+		name := run.Namespace + "/" + run.Name
+		k := store.Ticket{ID: TicketOf(run.UID, part), Run: name, Tree: name, Version: run.ResourceVersion, Created: run.CreationTimestamp.Add(time.Hour)}
+		var wants []store.Want
+		for _, lock := range locks {
+			wants = append(wants, store.Want{Name: lock, Permits: 1, Limit: 1, Longest: 9, Ordered: true})
+		}
+		a, err := r.store.TakeLocks(t.Context(), k, wants)
+		must(t, err)
+		return a.State
+	}
+	for range 2 {
+		if a, b := ask(second, "a", "mutex:x", "mutex:z"), ask(behind, "", "mutex:z"); a != store.LocksWaiting || b != store.LocksWaiting {
+			t.Fatalf("before: %s, and behind it %s", a, b)
+		}
+	}
+	was := ""
+	r.wake = func(run types.NamespacedName) {
+		if run.Name == behind.Name {
+			was = ask(behind, "", "mutex:z")
+		}
+	}
+	must(t, r.Resync(t.Context()))
+	if was != store.LocksHeld {
+		t.Errorf("behind it: %q", was)
 	}
 }
 

@@ -38,9 +38,9 @@ type Ended struct {
 	Held time.Duration
 }
 
-// DropLocks takes from tickets what they have: holds as Dropping says, and places
-// always. Idempotent. It asks in portions, since all of Redis waits for a script. Without tickets
-// it asks only whether the data is open.
+// DropLocks takes from tickets what they have: holds as Dropping says, and places always, but that
+// of who was superseded only when it is over. Idempotent. It asks in portions, since all of Redis
+// waits for a script. Without tickets it asks only whether the data is open.
 //
 // Errors: as TakeLocks; after one of Redis it must be repeated, or the resync does it. After an
 // error some were dropped, as the answer says; whom that lets go on is in it.

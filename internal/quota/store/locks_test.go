@@ -414,6 +414,19 @@ func TestWhatBecomesOfWhoComesWhenALockIsBusy(t *testing.T) {
 		s.state(store.LocksSuperseded, s.take(ticket("a", 7, 0), kind(store.KeepLatest)))
 		s.state(store.LocksHeld, s.take(ticket("b", 3, 9), kind(store.KeepLatest)))
 	})
+	// It left the queue, as its slot was busy, before it was told.
+	// mutation: locks_drop.lua that drops the word of who is not over.
+	onBoth(t, func(s *lockScene) {
+		s.take(ticket("h", 1, 0), kind(store.KeepLatest))
+		s.take(ticket("a", 2, 0), kind(store.KeepLatest))
+		s.take(ticket("b", 3, 0), kind(store.KeepLatest))
+		s.drop(store.Dropping{Ticket: "a", Seen: "4"})
+		s.drop(store.Dropping{Ticket: "h"})
+		s.state(store.LocksHeld, s.take(ticket("b", 3, 0), kind(store.KeepLatest)))
+		s.state(store.LocksSuperseded, s.take(ticket("a", 4, 0), kind(store.KeepLatest)))
+		s.drop(store.Dropping{Ticket: "a"})
+		s.state(store.LocksWaiting, s.take(ticket("a", 4, 0), kind(store.Queue)))
+	})
 	onBoth(t, func(s *lockScene) {
 		s.take(ticket("h", 1, 0), kind(store.CancelOldest))
 		a := s.take(ticket("a", 2, 0), kind(store.CancelOldest))

@@ -209,7 +209,7 @@ func (t *Table) Refuse(ticket, why string) {
 	}
 }
 
-// Drop is store.Store.DropLocks. Not ok: it is closed.
+// Drop is store.Store.DropLocks. Who is superseded stays so until it is over. Not ok: it is closed.
 func (t *Table) Drop(all ...store.Dropping) (next []store.Wake, holds int, ok bool) {
 	if !t.Open {
 		return nil, 0, false
@@ -223,7 +223,7 @@ func (t *Table) Drop(all ...store.Dropping) (next []store.Wake, holds int, ok bo
 				touched[l.Name] = true
 			}
 		}
-		if p, waits := t.Places[d.Ticket]; waits {
+		if p, waits := t.Places[d.Ticket]; waits && leaves(p, d) {
 			delete(t.Places, d.Ticket)
 			for _, w := range p.Wants {
 				touched[w.Name] = true
@@ -231,6 +231,11 @@ func (t *Table) Drop(all ...store.Dropping) (next []store.Wake, holds int, ok bo
 		}
 	}
 	return t.wake(slices.Sorted(maps.Keys(touched))), holds, true
+}
+
+// leaves says whether a place goes: who was superseded keeps that word until it is over.
+func leaves(p Place, d store.Dropping) bool {
+	return p.Refused != store.LocksSuperseded || d.Seen == ""
 }
 
 // blocked is the lock that a ticket has to wait for; rest: it is the first that waits for its rate

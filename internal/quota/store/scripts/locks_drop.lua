@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Takes from tickets what they have. With a version only a grant of an older one: nobody can write that any more, since the run
--- was seen at this version without it.
+-- was seen at this version without it. Who was superseded stays so until it is over: a later one went before it.
 --
 -- All of Redis waits for a script, and each lock that is touched costs a look at those who wait for it. So it ends after few locks, but
 -- not within a ticket: the caller goes on after those that it looked at.
@@ -40,7 +40,7 @@ for i = 2, #ARGV, 2 do
       end
     end
   end
-  if p then
+  if p and (p.refused ~= 'Superseded' or seen == '') then
     left = left + leave(ticket)
     for _, w in ipairs(p.wants) do
       touch(w.name)

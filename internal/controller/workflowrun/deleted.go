@@ -33,11 +33,12 @@ func (r *Reconciler) cleanUp(ctx context.Context, key types.NamespacedName) (wai
 // not get to within cleanTimeout are the first of the next one.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) (failed error) {
 	gone := r.Index.TakeDeleted(key)
-	if len(gone) > 0 {
-		r.Liveness.Forget(key)
-		r.Signals.forget(key)
-		r.Templates.Forget(key)
+	if len(gone) == 0 {
+		return nil
 	}
+	r.Liveness.Forget(key)
+	r.Signals.forget(key)
+	r.Templates.Forget(key)
 	for i := range gone {
 		g := &gone[i]
 		r.lists.keep(g.UID, nil)

@@ -128,6 +128,19 @@ func (w *world) reconcile(wf *v1alpha1.Workflow) *v1alpha1.Workflow {
 	return now
 }
 
+// keeps checks which of all revisions of a Workflow are left, by their places in all.
+func (w *world) keeps(workflow string, all []string, want []int) {
+	w.t.Helper()
+	var names []string
+	for _, version := range want {
+		names = append(names, all[version])
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(names, w.kept(workflow)); diff != "" {
+		w.t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
 // kept are the revisions of a Workflow that are there.
 func (w *world) kept(name string) []string {
 	w.t.Helper()
@@ -320,14 +333,7 @@ func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
 				c.arrange(w, all)
 			}
 			w.sweep()
-			var want []string
-			for _, version := range c.want {
-				want = append(want, all[version])
-			}
-			slices.Sort(want)
-			if diff := cmp.Diff(want, w.kept("report")); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			w.keeps("report", all, c.want)
 		})
 	}
 }
@@ -366,14 +372,7 @@ func TestSweeper_DeletesOldRevisionsWhileTheNextIsRefused(t *testing.T) {
 			}
 			c.then(w)
 			w.sweep()
-			var want []string
-			for _, version := range c.want {
-				want = append(want, all[version])
-			}
-			slices.Sort(want)
-			if diff := cmp.Diff(want, w.kept("report")); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			w.keeps("report", all, c.want)
 			if now := w.status("report"); len(now.Retiring) > 0 || now.Revision != all[2] {
 				t.Errorf("after the round: %+v", now)
 			}

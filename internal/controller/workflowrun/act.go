@@ -62,6 +62,9 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 // conclude carries out what is left of the effects of a decision, and ends the pass. Ahead says
 // that the run is to be read live, and failed is why effects before failed.
 func conclude(ctx context.Context, p *pass, d lifecycle.Decision, ahead bool, failed error) (reconcile.Result, error) {
+	if p.lock.Held != nil {
+		p.mem.toDesk = p.outputs.Enough
+	}
 	p.record(d)
 	p.r.Metrics.ended(p.run, p.mem)
 	failed = errors.Join(failed, p.withdraw(ctx))
@@ -104,7 +107,6 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	bounded, stop := context.WithTimeout(ctx, recoverTimeout)
 	defer stop()
 	more, err := p.jobs.Recover(bounded, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
-	p.mem.toDesk = p.outputs.Enough
 	if more {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
@@ -138,8 +140,7 @@ func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCrea
 		return p.outputs.Child(ctx, p.run, step)
 	}
 	news, err := p.r.Children.Create(ctx, &p.mem.children, p.run, p.lock.Held, fresh, render)
-	p.mem.toDesk = p.outputs.Enough
-	if news || p.mem.toDesk {
+	if news || p.outputs.Enough {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
 	return err

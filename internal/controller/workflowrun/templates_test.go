@@ -86,6 +86,20 @@ func (w *world) deleteRevision(ctx context.Context, workflow, revision string) {
 	}})).To(Succeed())
 }
 
+// withoutItsRevision is a run that nobody drives, and whose revision was deleted in the middle of
+// it; its Workflow is there.
+func (w *world) withoutItsRevision(ctx context.Context) (*v1alpha1.Workflow, *v1alpha1.WorkflowRun) {
+	GinkgoHelper()
+	wf := w.workflow(ctx, "report", templateOf(diamond()...))
+	a := w.newReplica(ctx, "a")
+	run := w.following(ctx, "report", "")
+	a.inFlight(ctx, run, 2)
+	a.kill(ctx)
+	w.dropLock(ctx, run)
+	w.deleteRevision(ctx, "report", revisionOf(wf))
+	return wf, run
+}
+
 func templateOf(steps ...v1alpha1.Step) v1alpha1.WorkflowSpec {
 	return v1alpha1.WorkflowSpec{Template: v1alpha1.WorkflowTemplate{Steps: steps}}
 }
@@ -340,13 +354,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 
 	It("ends and says so when its revision was deleted by somebody; one that the Workflow still has is made again", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		wf := w.workflow(ctx, "report", templateOf(diamond()...))
-		a := w.newReplica(ctx, "a")
-		run := w.following(ctx, "report", "")
-		a.inFlight(ctx, run, 2)
-		a.kill(ctx)
-		w.dropLock(ctx, run)
-		w.deleteRevision(ctx, "report", revisionOf(wf))
+		wf, run := w.withoutItsRevision(ctx)
 		b := w.newReplica(ctx, "b")
 		b.turn(ctx, run)
 		Expect(w.effective(ctx, w.get(ctx, run)).Spec.Steps).To(HaveLen(3), "it was made again")
@@ -368,13 +376,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 	// mutations: observeTemplate that tells nobody, or each time.
 	It("tells people, once, when its revision is gone and is refused", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		wf := w.workflow(ctx, "report", templateOf(diamond()...))
-		a := w.newReplica(ctx, "a")
-		run := w.following(ctx, "report", "")
-		a.inFlight(ctx, run, 2)
-		a.kill(ctx)
-		w.dropLock(ctx, run)
-		w.deleteRevision(ctx, "report", revisionOf(wf))
+		wf, run := w.withoutItsRevision(ctx)
 		Expect(w.client.Create(ctx, &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.ObjectName("report", revisionOf(wf))}, Data: runtime.RawExtension{Raw: []byte(`{}`)},
 		})).To(Succeed())

@@ -194,12 +194,7 @@ func unused(k *Controller, h holdings) (due []store.Key) {
 		if at.Pool() || h.lacks(at) || !h.empty(at) {
 			continue
 		}
-		since, known := k.unused[at]
-		if !known {
-			since = now
-		}
-		empty[at] = since
-		if now.Sub(since) >= unusedTime {
+		if lasts(k.unused, empty, at, now) >= unusedTime {
 			due = append(due, at)
 		}
 	}

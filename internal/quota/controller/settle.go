@@ -126,13 +126,7 @@ func (k *Controller) suspect(all map[store.Key]findings) {
 	for at, f := range all {
 		var ripe []fact
 		for _, run := range f.misplaced {
-			s := holding{at, run.uid}
-			since, known := k.suspects[s]
-			if !known {
-				since = now
-			}
-			seen[s] = since
-			if now.Sub(since) >= suspicionTime {
+			if lasts(k.suspects, seen, holding{at, run.uid}, now) >= suspicionTime {
 				ripe = append(ripe, run)
 			}
 		}

@@ -148,11 +148,25 @@ var ErrStale = errors.New("the watch is too old")
 
 // watch follows runs from a version on, for five minutes at most. fields may select some.
 func (v *View) watch(ctx context.Context, namespace, fields, version string, each func(change)) error {
+	stream, err := v.open(ctx, namespace, fields, version)
+	if err != nil {
+		return err
+	}
+	return events(ctx, stream, each)
+}
+
+// open begins a watch. Who gets a stream may see the runs.
+func (v *View) open(ctx context.Context, namespace, fields, version string) (io.ReadCloser, error) {
 	stream, err := v.tables(namespace).Param("watch", "1").Param("resourceVersion", version).Param("allowWatchBookmarks", "1").
 		Param("fieldSelector", fields).Param("timeoutSeconds", strconv.Itoa(int(watchPeriod.Seconds()))).Stream(ctx)
 	if err != nil {
-		return fmt.Errorf("watch runs: %w", err)
+		return nil, fmt.Errorf("watch runs: %w", err)
 	}
+	return stream, nil
+}
+
+// events reads a watch until it is over, and closes it.
+func events(ctx context.Context, stream io.ReadCloser, each func(change)) error {
 	defer func() { _ = stream.Close() }()
 	decoder := json.NewDecoder(stream)
 	var columns []string
@@ -200,14 +214,17 @@ func failure(raw []byte) error {
 
 // Follow calls changed for each change of one run, and when it cannot be watched, until ctx ends.
 // It begins with the run as it is, and so does each watch after one that was over or has failed:
-// changed is called before each, so what was missed is made up for. It returns early only
+// changed is called as each begins, so what was missed is made up for. It returns early only
 // with an error that says that there is nothing more to see: the user has no right any more,
 // or is not known.
 func (v *View) Follow(ctx context.Context, c clock.WithTicker, namespace, name string, changed func()) error {
 	for p := (pace{}); ; {
-		changed() // a run that has gone meanwhile has no event
 		began := c.Now()
-		err := v.watch(ctx, namespace, "metadata.name="+name, "", func(change) { changed() })
+		stream, err := v.open(ctx, namespace, "metadata.name="+name, "")
+		if err == nil {
+			changed() // a run that has gone meanwhile has no event
+			err = events(ctx, stream, func(change) { changed() })
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -55,6 +55,7 @@ type world struct {
 // used, as internal/quota/controller does.
 type instance struct {
 	quotas  *store.Store
+	others  *store.Store // of the controller: it does not wait for the webhook's connections
 	asked   atomic.Int64
 	shut    atomic.Bool // closed keys stay closed
 	metrics *store.Metrics
@@ -62,13 +63,17 @@ type instance struct {
 
 func newInstance(server *redistest.Server) *instance {
 	// As the operator's client: short calls, nothing repeated.
-	c := redis.NewClient(&redis.Options{
-		Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 64,
-		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, PoolTimeout: time.Second,
-	})
-	DeferCleanup(c.Close)
+	connect := func() *redis.Client {
+		c := redis.NewClient(&redis.Options{
+			Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 64,
+			DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, PoolTimeout: time.Second,
+		})
+		DeferCleanup(c.Close)
+		return c
+	}
 	k := &instance{metrics: store.NewMetrics(nil, 0)}
-	k.quotas = store.New(c, store.Options{Metrics: k.metrics})
+	k.quotas = store.New(connect(), store.Options{Metrics: k.metrics})
+	k.others = store.New(connect(), store.Options{Metrics: store.NewMetrics(nil, 0)})
 	return k
 }
 
@@ -101,7 +106,7 @@ func (k *instance) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant 
 	GinkgoHelper()
 	var a store.Answer
 	Eventually(ctx, func() (err error) {
-		a, err = k.quotas.Admit(ctx, store.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, store.Limits{Max: limit}, quotaRun(run))
+		a, err = k.others.Admit(ctx, store.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, store.Limits{Max: limit}, quotaRun(run))
 		return err
 	}).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 	return a

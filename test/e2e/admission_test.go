@@ -245,6 +245,11 @@ var _ = Describe("a tenant's limit", func() {
 		edit := func(limit int32) {
 			GinkgoHelper()
 			Expect(k8s.Patch(ctx, p, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"admission":{"maxConcurrentRuns":%d}}}`, limit)))).To(Succeed())
+			Eventually(func() bool {
+				seen := &v1alpha1.LockPolicy{}
+				Expect(k8s.Get(ctx, client.ObjectKeyFromObject(p), seen)).To(Succeed())
+				return seen.Status.ObservedGeneration == p.Generation
+			}).WithContext(ctx).WithPolling(pollInterval).Should(BeTrue(), "the operator has seen it")
 		}
 		edit(4)
 		Eventually(w.phases).WithContext(ctx).WithPolling(pollInterval).Should(Equal(map[v1alpha1.RunPhase]int{v1alpha1.RunRunning: 4, v1alpha1.RunQueued: 2}))

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ const (
 	// bound is how far two effects may be apart once all is healed: the longer of a run lock and
 	// the AckWait of jobs, and five seconds.
 	bound = 35 * time.Second
+	// busy is how much longer it may take where other tests have the machine, too.
+	busy = time.Minute
 	// limit of runs that are under way.
 	limit    = 6
 	patience = 4 * time.Minute
@@ -93,7 +96,11 @@ func (g *rig) play(ctx context.Context, seed uint64, plan ...[]fault) outcome {
 		}
 		s.stall, s.took = l.watcher.Stall(healed), time.Since(begin)
 		wrong, now := g.uncounted(ctx, before, faults)
-		if most := bound + late(so); s.stall > most {
+		most := bound + late(so)
+		if os.Getenv("FAULTS_DURATION") == "" { // it is no play of make test-faults
+			most += busy
+		}
+		if s.stall > most {
 			wrong = append(wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", s.stall, most))
 		}
 		s.notice(before, now)

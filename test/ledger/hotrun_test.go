@@ -24,7 +24,7 @@ const (
 	// tolerance is an order of magnitude: what a test may say about speed.
 	tolerance = 10
 	// leastBound keeps that from being tighter than a busy machine is slow.
-	leastBound = 5 * time.Second
+	leastBound = 15 * time.Second
 )
 
 // heat is one hot run beside many cold ones.

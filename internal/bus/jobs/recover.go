@@ -170,7 +170,7 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 	if err := q.conn.Usable(ctx); err != nil {
 		return nil, nil, nil, q.conn.Retryable("look for jobs", err)
 	}
-	if err := q.ensureIfRoom(ctx, topic); err != nil {
+	if err := q.topics.ensureIfRoom(ctx, topic); err != nil {
 		return nil, nil, nil, err
 	}
 	queued, err := q.conn.Filled(ctx, q.conn.Names.JobsStream(), q.conn.Names.RunJobs(topic, ids[0].RunUID))
@@ -199,17 +199,6 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 		}
 	}
 	return found, gone, notAsked, nil
-}
-
-// ensureIfRoom makes the consumer of a topic if there is room for it. Without room it only logs
-// that: what is queued and what is gone is known without a consumer.
-func (q *Queue) ensureIfRoom(ctx context.Context, topic string) error {
-	err := q.topics.ensure(ctx, topic)
-	if errors.Is(err, ErrTooManyTopics) {
-		q.conn.Log.Info("Workers get no jobs of a topic until there is room for its consumer", "topic", topic, "cause", err.Error())
-		return nil
-	}
-	return err
 }
 
 // afterDuplicate tells the two cases apart in which the stream drops a job that find did not see:

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -395,7 +396,8 @@ func TestWhatIsFoundCanBeHadByWorkers(t *testing.T) {
 // A topic's consumer can vanish and others take its place; then its runs, and by the pause after a
 // failed look all others, would look no more.
 //
-// mutation: a look that ends with ErrTooManyTopics makes this fail.
+// mutations: a look that ends with ErrTooManyTopics, and looks that each ask for room,
+// make this fail.
 func TestJobsAreLookedForWithoutRoomForTheirTopic(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t), func(c *config) { c.MaxTopics = 1 })
@@ -404,7 +406,7 @@ func TestJobsAreLookedForWithoutRoomForTheirTopic(t *testing.T) {
 	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), protocol.Durable(j.Topic)); err != nil {
 		t.Fatal(err)
 	}
-	b.topics.recheck = 0 // as if a minute had passed
+	b.topics.forget() // as after a minute
 	publish(t, b, jobOf("another", 3))
 	ids := []protocol.JobID{j.ID, lost}
 	if gone, err := b.Gone(t.Context(), j.Topic, ids); err != nil || !slices.Equal(gone, []protocol.JobID{lost}) {
@@ -412,6 +414,9 @@ func TestJobsAreLookedForWithoutRoomForTheirTopic(t *testing.T) {
 	}
 	if found, err := b.Found(t.Context(), j.Topic, ids); err != nil || len(found) != 1 || found[j.ID] != Queued {
 		t.Errorf("found: %v, %v, want %v", found, err, j.ID)
+	}
+	if n := testutil.ToFloat64(b.metrics.topicsRefused); n != 1 {
+		t.Errorf("room was asked for %v times, of which a log has a line each", n)
 	}
 }
 

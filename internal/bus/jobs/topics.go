@@ -39,7 +39,8 @@ type topics struct {
 type topic struct {
 	mu         sync.Mutex // held while asking the server: callers of one topic wait for one request
 	checkedAt  time.Time
-	generation uint64 // of the connection, when it was checked
+	generation uint64    // of the connection, when it was checked
+	refusedAt  time.Time // when a look for jobs last found no room for it
 }
 
 func newTopics(conn *bus.Conn, o Options) *topics {
@@ -81,6 +82,28 @@ func (t *topics) ensure(ctx context.Context, name string) error {
 		return err
 	}
 	k.checkedAt, k.generation = t.conn.Clock.Now(), generation
+	return nil
+}
+
+// ensureIfRoom is ensure of a look for jobs: where there is no room for the consumer it only logs
+// that, as what is queued and what is gone is known without one. Each run looks for itself, so it
+// does not ask again for a while.
+func (t *topics) ensureIfRoom(ctx context.Context, name string) error {
+	k := t.get(name)
+	k.mu.Lock()
+	refused := !k.refusedAt.IsZero() && t.conn.Clock.Since(k.refusedAt) < t.recheck
+	k.mu.Unlock()
+	if refused {
+		return nil
+	}
+	err := t.ensure(ctx, name)
+	if !errors.Is(err, ErrTooManyTopics) {
+		return err
+	}
+	k.mu.Lock()
+	k.refusedAt = t.conn.Clock.Now()
+	k.mu.Unlock()
+	t.conn.Log.Info("Workers get no jobs of a topic until there is room for its consumer", "topic", name, "cause", err.Error())
 	return nil
 }
 

@@ -21,8 +21,6 @@ const (
 	maxRows     = 20_000
 	idleAfter   = time.Minute
 	changesRoom = 1 // a subscriber is told that something changed, not what
-	// turnMost is how long a list may take that is read again: others wait for its turn.
-	turnMost = time.Minute
 )
 
 // errEnds is of watches that end as soon as they begin: between them the rows grow old.
@@ -107,9 +105,6 @@ func (f *feed) load(ctx context.Context, again bool) (version string, err error)
 			return "", ctx.Err()
 		}
 		defer func() { <-f.turns }()
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, turnMost)
-		defer stop()
 	}
 	rows, version, more, err := f.from.list(ctx, f.namespace, f.limit)
 	if err != nil {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
@@ -477,28 +480,107 @@ func TestAListIsReadAgainAtAPace(t *testing.T) {
 	}
 }
 
-// mutation: load without a bound of a turn makes this fail.
+// paged is an API server with a list of so many pages, each of which takes so long when it is read
+// again. Its watches end when over is closed.
+type paged struct {
+	pages int
+	takes time.Duration
+	over  chan struct{}
+
+	mu          sync.Mutex
+	begun, read int // lists
+}
+
+func (s *paged) RoundTrip(r *http.Request) (*http.Response, error) {
+	q := r.URL.Query()
+	if q.Get("watch") != "" {
+		select {
+		case <-s.over:
+			return answerOf(r, http.StatusOK, ""), nil
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	n, _ := strconv.Atoi(q.Get("continue"))
+	if s.turn(n, 0) > 1 {
+		select {
+		case <-time.After(s.takes):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	next := strconv.Itoa(n + 1)
+	if n+1 == s.pages {
+		next = ""
+		s.turn(-1, 1)
+	}
+	return answerOf(r, http.StatusOK, fmt.Sprintf(`{"metadata":{"resourceVersion":"1","continue":%q}}`, next)), nil
+}
+
+// turn counts lists, and says how many have begun.
+func (s *paged) turn(page, read int) (begun int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if page == 0 {
+		s.begun++
+	}
+	s.read += read
+	return s.begun
+}
+
+// again has lists read again, of which the first ones are of some API servers each, and returns
+// how often each was read to its end a while later.
+func again(t *testing.T, apis ...*paged) (read []int) {
+	t.Helper()
+	feeds := NewFeeds(t.Context(), clock.RealClock{})
+	defer feeds.Close()
+	for i, api := range apis {
+		api.over = make(chan struct{})
+		view, err := NewView(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: api}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := key{user: fmt.Sprint("user-", i)}
+		if _, err := feeds.rows(t.Context(), view, at); err != nil {
+			t.Fatal(err)
+		}
+		feeds.feeds[at].subscribe(time.Now()) // so that it stays
+	}
+	for _, api := range apis {
+		close(api.over)
+		time.Sleep(2 * retryFirst)
+	}
+	time.Sleep(2 * pageMost)
+	for _, api := range apis {
+		api.mu.Lock()
+		read = append(read, api.read)
+		api.mu.Unlock()
+	}
+	return read
+}
+
+// mutation: page without a bound makes this fail.
 func TestListsThatStallKeepNoOtherForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		feeds := NewFeeds(t.Context(), clock.RealClock{})
-		defer feeds.Close()
-		var all []*crowded
-		for i := range maxAgain + 1 {
-			c, at := &crowded{over: make(chan struct{}), stalls: i < maxAgain}, key{user: fmt.Sprint("user-", i)}
-			if _, err := feeds.rows(t.Context(), c, at); err != nil {
-				t.Fatal(err)
-			}
-			feeds.feeds[at].subscribe(time.Now()) // so that it stays
-			all = append(all, c)
+		apis := []*paged{{pages: 1}}
+		for range maxAgain {
+			apis = append([]*paged{{pages: 2, takes: time.Hour}}, apis...)
 		}
-		for _, c := range all {
-			close(c.over)
-			time.Sleep(2 * retryFirst)
+		if read := again(t, apis...); read[maxAgain] < 2 {
+			t.Errorf("it was read %d times while others stall", read[maxAgain])
 		}
-		time.Sleep(2 * turnMost)
-		if n := all[maxAgain].begun.Load(); n < 2 {
-			t.Errorf("it was listed %d times while others stall", n)
+	})
+}
+
+// What is slow is no stall: a bound of the whole list would have it begin anew without end.
+//
+// mutation: a bound of pageMost for a whole list makes this fail.
+func TestALongListIsReadAgainHoweverSlowItIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if read := again(t, &paged{pages: maxRows / pageRows, takes: 2 * time.Second}); read[0] < 2 {
+			t.Errorf("it was read %d times", read[0])
 		}
 	})
 }
@@ -531,7 +613,6 @@ func TestAStreamBeginsWithAWord(t *testing.T) {
 type crowded struct {
 	script
 	over       chan struct{} // closed: watches end, and lists take a second
-	stalls     bool          // and have no end
 	have, most atomic.Int64
 	begun      atomic.Int64
 }
@@ -543,10 +624,6 @@ func (c *crowded) list(ctx context.Context, namespace string, limit int) ([]fact
 	}
 	select {
 	case <-c.over:
-		if c.stalls {
-			<-ctx.Done()
-			return nil, "", false, ctx.Err()
-		}
 		time.Sleep(time.Second) // of the bubble
 	default:
 	}

@@ -23,7 +23,10 @@ const (
 	pageRows    = 500
 	maxCell     = 240 // characters of a message; other cells are shorter by their schema
 	watchPeriod = 5 * time.Minute
-	asTable     = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	// pageMost is how long a page of a list may take: other lists wait for the turn of one that
+	// is read again.
+	pageMost = time.Minute
+	asTable  = "application/json;as=Table;v=v1;g=meta.k8s.io"
 )
 
 // table is an answer of the API server.
@@ -51,6 +54,8 @@ type table struct {
 
 // page reads one page of runs.
 func (v *View) page(ctx context.Context, namespace, next string, limit int) (*table, error) {
+	ctx, stop := context.WithTimeout(ctx, pageMost)
+	defer stop()
 	answer := v.tables(namespace).Param("limit", strconv.Itoa(limit)).Param("continue", next).Do(ctx)
 	if err := answer.Error(); err != nil { // Raw has not read what the API server says of it
 		return nil, fmt.Errorf("list runs: %w", err)

@@ -322,7 +322,7 @@ func TestGarbageInStatus(t *testing.T) {
 				w.refresh()
 			}
 			w.anHourLater()
-			if took := time.Since(begin); took > 10*time.Second {
+			if took := time.Since(begin); took > time.Minute {
 				t.Errorf("judging took %s", took)
 			}
 			r := w.rollout()

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,8 +274,16 @@ func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
 // Admission of others that refuses for ten minutes, and is mended, needs no edit of the schedules
 // that were accepted before.
 //
-// mutations: notCreated that forgets that a template was accepted; dryRun that refuses it for good.
+// mutations: notCreated that forgets that a template was accepted; dryRun that refuses it for good;
+// answered that does not read status, for the operator that takes over.
 func TestWhatWasAcceptedOnceIsRefusedForNow(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		t.Run(fmt.Sprint("another operator takes over: ", another), func(t *testing.T) { wasAcceptedOnce(t, another) })
+	}
+}
+
+func wasAcceptedOnce(t *testing.T, another bool) {
+	t.Helper()
 	w := newWorld(t)
 	s := w.schedule("report", nil)
 	refused := false
@@ -288,6 +297,9 @@ func TestWhatWasAcceptedOnceIsRefusedForNow(t *testing.T) {
 	w.settle(r, s)
 	refused = true
 	for _, minute := range []time.Duration{0, 2} { // the slot, and a dry run
+		if another {
+			r = w.operator()
+		}
 		w.at(1, minute)
 		st := w.settle(r, s)
 		ready, stalled := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled)
@@ -299,6 +311,33 @@ func TestWhatWasAcceptedOnceIsRefusedForNow(t *testing.T) {
 	w.at(2, 0)
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("mended: %v %+v", reasons(st), st)
+	}
+}
+
+// A message that is another one each time has status written at each slot.
+//
+// mutation: notCreated that keeps the run's name makes this fail.
+func TestARefusalHasTheSameWordsForEachSlot(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	refused := false
+	w.funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if refused {
+			name := cmp.Or(o.GetName(), o.GetGenerateName()+"x7k2p") // as the API server makes it
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), name, nil)
+		}
+		return c.Create(ctx, o, opts...)
+	}
+	r := w.operator()
+	w.settle(r, s)
+	refused = true
+	said := map[string]bool{}
+	for _, at := range [][2]time.Duration{{1, 0}, {1, 2}, {2, 0}} { // a slot, a dry run, a slot
+		w.at(int(at[0]), at[1])
+		said[meta.FindStatusCondition(w.settle(r, s).Conditions, v1alpha1.ConditionReady).Message] = true
+	}
+	if len(said) != 1 {
+		t.Errorf("it said %v", said)
 	}
 }
 

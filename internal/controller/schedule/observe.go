@@ -228,10 +228,10 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	switch {
 	case err == nil:
 		mem.learn(s.Generation, verdict{}, time.Time{})
-	case refusedForGood(err) && run.Spec.WorkflowRef == nil && mem.tried != s.Generation: // else another answer came before
-		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err), true}, time.Time{})
+	case refusedForGood(err) && run.Spec.WorkflowRef == nil && !mem.answered(s):
+		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err, ""), true}, time.Time{})
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
-		mem.learn(s.Generation, verdict{because(forNow, err), false}, now.Add(longestWait))
+		mem.learn(s.Generation, verdict{because(forNow, err, ""), false}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
 		return verdict{}
 	default: // it is tried again in the next pass; slots go on meanwhile
@@ -246,12 +246,19 @@ const forNow = "spec.runTemplate, for now (slots are tried all the same): "
 // others each time.
 const dryRunPrefix = "dry-run-"
 
+// someRun stands for the name of a run, which is another one each time.
+const someRun = "dry-run"
+
 var dryRunName = regexp.MustCompile(dryRunPrefix + `[a-z0-9]{5}\b`)
 
-// because is why the API server refused a dry run, in the same words each time, or status would be
-// written each time.
-func because(what string, err error) string {
-	return cut(what + dryRunName.ReplaceAllString(err.Error(), "dry-run"))
+// because is why the API server refused a dry run, or the run of a name, in the same words each
+// time, or status would be written each time.
+func because(what string, err error, name string) string {
+	text := err.Error()
+	if name != "" {
+		text = strings.ReplaceAll(text, name, someRun)
+	}
+	return cut(what + dryRunName.ReplaceAllString(text, someRun))
 }
 
 // refusedForGood says whether the API server would refuse the same creation again. What is
@@ -293,6 +300,20 @@ func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedu
 		m.checked, m.wrong = s.Generation, wrong
 	}
 	return m.wrong, nil
+}
+
+// answered says whether the API server said something else of this generation before. A process
+// that takes over reads it from status.
+func (m *memory) answered(s *v1alpha1.Schedule) bool {
+	if m.tried == s.Generation {
+		return true
+	}
+	if s.Status == nil {
+		return false
+	}
+	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionStalled)
+	return c != nil && c.Status == metav1.ConditionFalse && c.ObservedGeneration == s.Generation &&
+		(c.Reason == v1alpha1.ReasonScheduled || c.Reason == v1alpha1.ReasonTemplateRefused)
 }
 
 // learn keeps what the API server said of a generation.

@@ -18,7 +18,7 @@ import (
 
 // coalesced has the runs of this world be ahead of their status.
 func (w *world) coalesced(ctx context.Context) {
-	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxDelayMillis: longest}})
+	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: brief(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxDelayMillis: longest}})
 }
 
 // longest is the longest delay of a write that a policy may have.
@@ -141,7 +141,7 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		w := newWorld(ctx)
 		const delay, took = 100 * time.Millisecond, 300 * time.Millisecond
 		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{
-			RunLock:    quick(),
+			RunLock:    brief(),
 			Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxDelayMillis: int32(delay.Milliseconds())},
 		})
 		r := w.newReplica(ctx, "r", here)
@@ -173,7 +173,7 @@ var _ = Describe("a run that may be ahead of its status", func() {
 	It("is written when as many results wait as the policy lets", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{
-			RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxResults: 2},
+			RunLock: brief(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxResults: 2},
 		})
 		r := w.newReplica(ctx, "r", here)
 		run := w.create(ctx, chainOf(5))

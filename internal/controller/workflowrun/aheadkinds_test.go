@@ -246,7 +246,7 @@ var _ = Describe("a wish at a moment at which the run is ahead of its status:", 
 				}
 				It(fmt.Sprintf("%s, at %s, for the %d. time; the process dies then: %t", verb, place, nth, dies), matrix, func(ctx SpecContext) {
 					w := newWorld(ctx, withWindow(tinyWindow))
-					w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{
+					w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: brief(), Checkpoint: v1alpha1.CheckpointPolicy{
 						Mode: v1alpha1.CheckpointCoalesced, MaxResults: 2, MaxDelayMillis: longest,
 					}})
 					r := w.newReplica(ctx, "first", here)

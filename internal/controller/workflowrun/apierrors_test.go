@@ -212,7 +212,7 @@ var _ = Describe("the API server", func() {
 			Expect(w.jobsStored(ctx)).To(Equal(3))
 			r.mustPass(ctx, run)
 			r.mustPass(ctx, run)
-			Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero(), "all are acknowledged")
+			until(ctx, "all are acknowledged", func() bool { return w.messages(ctx, w.names.ResultsStream()) == 0 })
 			Expect(w.settledWith(run)).To(HaveLen(3))
 		}, NodeTimeout(2*patience))
 	}

@@ -78,7 +78,7 @@ var _ = Describe("batching", func() {
 		create := func(ctx SpecContext, when string) *v1alpha1.WorkflowRun {
 			GinkgoHelper()
 			w = newWorld(ctx)
-			w.policy(ctx, quick())
+			w.policy(ctx, brief())
 			r = w.newReplica(ctx, "r")
 			steps := make([]v1alpha1.Step, n)
 			for i := range steps {

@@ -99,7 +99,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// look at the version of the run.
 	It("is not tried for each result that comes, but ten times a second at most; a cancel does not wait for that", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b"), step("c")})
 		r.inFlight(ctx, run, 3)
@@ -129,7 +129,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// was busy or not; a TakeEarly that takes for good.
 	DescribeTable("is asked for before what waits is read and stored, if that is much and", func(ctx SpecContext, another bool) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		steps, list := fanOut(8, 8, "")
 		run := w.create(ctx, steps[:1], list)
@@ -185,7 +185,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// run is in line, says something else.
 	DescribeTable("is not taken early while its run is in line for a desk, if", func(ctx SpecContext, another bool) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		first := w.newReplica(ctx, "first")
 		steps, list := fanOut(8, 8, "")
 		run := w.create(ctx, steps[:1], list)
@@ -213,7 +213,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// mutations: lockFirst that steps aside where the lock was busy; withoutLock without Stay.
 	It("does not keep a run waiting in line whose time is over", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		steps, list := fanOut(8, 8, "")
 		run := w.create(ctx, steps[:1], list, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
@@ -235,7 +235,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// mutation: lockFirst that does not ask whether the run would change makes this fail.
 	It("is not wanted by many bytes of results that are of no use: they are settled without it", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r, other := w.newReplica(ctx, "r"), w.newReplica(ctx, "other")
 		other.handed = true // results come to the first only
 		steps, list := fanOut(8, 8, "")
@@ -264,7 +264,7 @@ var _ = Describe("a run lock that stays busy", func() {
 	// mutation: deskForAnEnd that takes one for each run that waits, or none, makes this fail.
 	DescribeTable("has a run that is to end read what waits at a desk, and no other", func(ctx SpecContext, after time.Duration, want bool) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		steps, list := fanOut(8, 8, "")
 		run := w.create(ctx, steps[:1], list, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
@@ -288,7 +288,7 @@ var _ = Describe("a run lock that stays busy", func() {
 
 	It("explains a run that was resumed and stays Suspended; a key of nobody's does not end by itself", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)

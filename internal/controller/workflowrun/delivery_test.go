@@ -132,7 +132,7 @@ var _ = Describe("a result that the API server refuses", func() {
 		token := testKeys.Sign(id)
 		Expect(letters[0].Header.Get(protocol.HeaderToken)).To(Equal(token))
 		Expect(letters[0].Header.Get(deadletters.HeaderOriginalPrefix + protocol.HeaderMsgID)).To(HavePrefix(protocol.ResultMsgID(id, token)))
-		Expect(letters[0].Header.Get(deadletters.HeaderDeliveries)).To(Equal("3"))
+		Expect(letters[0].Header.Get(deadletters.HeaderDeliveries)).To(MatchRegexp("^[3-9]$"), "more, if an answer took longer than AckWait")
 
 		c := meta.FindStatusCondition(w.get(ctx, run).Status.Conditions, v1alpha1.ConditionDeadLettered)
 		Expect(c.Status).To(Equal(metav1.ConditionTrue))

@@ -97,7 +97,7 @@ var _ = Describe("What is rendered again of large outputs", func() {
 	// mutation: deskFirst without one of its conditions makes a step fail.
 	It("takes no desk where the pass could do nothing with it", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)

@@ -197,7 +197,7 @@ var _ = Describe("a step for each item", func() {
 	for end, lead := range map[string]time.Duration{"is cancelled": 0, "is cancelled while another has its lock": 0, "times out": time.Hour - 80*time.Millisecond} {
 		It("has results that wait for others counted when it "+end, func(ctx SpecContext) {
 			w := newWorld(ctx)
-			w.policy(ctx, quick()) // a lease that lingers would be taken again, whoever has the lock
+			w.policy(ctx, brief()) // a lease that lingers would be taken again, whoever has the lock
 			r := w.newReplica(ctx, "r")
 			run := w.createFanOut(ctx, 40, 40)
 			r.inFlight(ctx, run, 40)

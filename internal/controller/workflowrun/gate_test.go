@@ -79,7 +79,7 @@ func (r *replica) gated(ctx context.Context) *woken {
 
 // limit makes the policy of a world one with a limit.
 func (w *world) limit(ctx context.Context, n int32) {
-	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &n}})
+	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: brief(), Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &n}})
 }
 
 func admittedReason(run *v1alpha1.WorkflowRun) string {

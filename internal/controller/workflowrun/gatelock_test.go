@@ -45,7 +45,7 @@ var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
 				r.mustPass(ctx, run)
 			}
 		}()
-		Eventually(passed).WithContext(ctx).WithTimeout(patience/4).Should(BeClosed(), "no pass waits for the lock")
+		Eventually(passed).WithContext(ctx).WithTimeout(patience).Should(BeClosed(), "no pass waits for the lock") // 40 that wait take 80 s
 
 		By("letting a run of another class in meanwhile")
 		free := w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = other })
@@ -68,7 +68,7 @@ var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
 				return lifecycle.Admitted(w.get(ctx, run))
 			})
 		}
-	}, NodeTimeout(2*patience))
+	}, NodeTimeout(3*patience))
 
 	// mutation: admission.go passGate that leaves the place of who has no slot makes this fail.
 	It("keeps no permits from runs of others while the dead hold it", func(ctx SpecContext) {

@@ -168,7 +168,7 @@ var _ = Describe("runs that change hands", func() {
 	// mutation: Leases.Leave without the locks' Leave makes this fail.
 	It("leave no place in the line of a lock to a replica that does not drive them", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		a := w.newReplica(ctx, "a")
 		from := a.handover(ctx)
 		run := w.create(ctx, twoSteps())

@@ -136,7 +136,7 @@ var _ = Describe("The share of the stream of jobs", func() {
 	// counts fences as jobs.
 	It("keeps a new owner waiting whose fences find no room, at a pace, and that is no error", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
 		run := w.create(ctx, diamond())
 		before := a.inFlight(ctx, run, 2)

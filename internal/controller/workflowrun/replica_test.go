@@ -412,25 +412,43 @@ func (d *watched) Settle(ctx context.Context, as error) error {
 		}
 		d.r.w.mu.Lock()
 		d.r.w.settled = append(d.r.w.settled, settled{
-			id: d.pending.Fact.ID, status: d.pending.Fact.Result.Status, err: as, deliveries: d.Deliveries, failures: d.Failures,
+			id: d.pending.Fact.ID, status: d.pending.Fact.Result.Status, err: as, stored: d.PublishedAt, deliveries: d.Deliveries, failures: d.Failures,
 		})
 		d.r.w.mu.Unlock()
 		return d.Delivery.Settle(ctx, as)
 	})
 }
 
-// pump hands the results that have come to the inbox, and says how many.
-func (r *replica) pump(ctx context.Context) int {
+// pump hands the results that have come to the inbox, and says how many. One that waits there, or
+// was acknowledged, came again because its acknowledgement took longer than AckWait: it
+// is no other.
+func (r *replica) pump(ctx context.Context) (came int) {
 	r.mu.Lock()
 	got := r.pending
 	r.pending = nil
 	r.mu.Unlock()
 	for _, d := range got {
+		if !r.has(d) {
+			came++
+		}
 		p := results.NewPending(d, r.Clock.Now())
 		p.Delivery = &watched{Delivery: d, r: r, pending: p}
 		r.router.Route(ctx, p)
 	}
-	return len(got)
+	return came
+}
+
+// has says whether a message waits in the inbox, or was acknowledged.
+func (r *replica) has(d *busresults.Delivery) bool {
+	waits := slices.ContainsFunc(r.Batches.Inbox.Waiting(types.UID(d.ID.RunUID)), func(p *results.Pending) bool {
+		other, ok := p.Delivery.(*watched)
+		return ok && other.ID == d.ID && other.PublishedAt.Equal(d.PublishedAt)
+	})
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return waits || slices.ContainsFunc(r.w.settled, func(s settled) bool {
+		return s.err == nil && s.id == d.ID && s.stored.Equal(d.PublishedAt)
+	})
 }
 
 // pumpAll waits until n results are in the inbox.

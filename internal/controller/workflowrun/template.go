@@ -68,12 +68,15 @@ func asStored(p *pass, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 }
 
 // findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is gone,
-// too, package gc finds them.
+// too, and cannot be had again, package gc finds them.
 func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 	if g.Follows == nil {
 		return nil
 	}
 	is, err := r.Templates.Of(ctx, g.Follows)
+	if revisions.Refused(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,14 @@ func (w *world) withoutItsRevision(ctx context.Context) (*v1alpha1.Workflow, *v1
 	return wf, run
 }
 
+// inTheWay has another object under the name of a revision, which is refused then.
+func (w *world) inTheWay(ctx context.Context, wf *v1alpha1.Workflow) {
+	GinkgoHelper()
+	Expect(w.client.Create(ctx, &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.ObjectName("report", revisionOf(wf))}, Data: runtime.RawExtension{Raw: []byte(`{}`)},
+	})).To(Succeed())
+}
+
 func templateOf(steps ...v1alpha1.Step) v1alpha1.WorkflowSpec {
 	return v1alpha1.WorkflowSpec{Template: v1alpha1.WorkflowTemplate{Steps: steps}}
 }
@@ -138,7 +146,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 		w := newWorld(ctx)
 		spec := templateOf(step("s0"), step("z", "s0"))
 		spec.Template.Steps[0].Retry = v1alpha1.Retry{Backoff: v1alpha1.Backoff{InitialMillis: new(int64), MaxMillis: new(int64), JitterPercent: new(int32)}}
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		wf := w.workflow(ctx, "report", spec)
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
 		n := 10
@@ -377,9 +385,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 	It("tells people, once, when its revision is gone and is refused", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		wf, run := w.withoutItsRevision(ctx)
-		Expect(w.client.Create(ctx, &appsv1.ControllerRevision{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.ObjectName("report", revisionOf(wf))}, Data: runtime.RawExtension{Raw: []byte(`{}`)},
-		})).To(Succeed())
+		w.inTheWay(ctx, wf)
 		b := w.newReplica(ctx, "b")
 		for range 2 {
 			w.clock.Step(time.Second)
@@ -389,6 +395,17 @@ var _ = Describe("a run that follows a Workflow", func() {
 		Expect(b.recorder.list()).To(ConsistOf(And(ContainSubstring("Warning "+v1alpha1.ReasonRevisionNotKept), ContainSubstring("is in the way"))))
 		w.deleteRevision(ctx, "report", revisionOf(wf))
 		Expect(endOf(b.finish(ctx, run))).To(Equal("Succeeded/Succeeded"))
+	}, NodeTimeout(patience))
+
+	// mutation: findJobs that gives a refusal back as an error.
+	It("is taken back when it is deleted, though its revision is gone and is refused", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		wf, run := w.withoutItsRevision(ctx)
+		w.inTheWay(ctx, wf)
+		b := w.newReplica(ctx, "b")
+		b.deleteRun(ctx, run)
+		b.mustPass(ctx, run)
+		Expect(b.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
 	}, NodeTimeout(patience))
 
 	It("leaves no job behind when it is deleted", func(ctx SpecContext) {

@@ -108,7 +108,7 @@ var _ = Describe("an answer that was stored in time", func() {
 	It("counts though it was given back while Redis was away", func(ctx SpecContext) {
 		redis := redistest.Start(GinkgoTB())
 		w = newWorld(ctx, withRedis(redis))
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, []v1alpha1.Step{thirty("a"), step("b", "a")})
 		tasks := underWay(ctx, r, run, 1)
@@ -197,7 +197,7 @@ var _ = Describe("an answer that was stored in time", func() {
 	It("counts though the run ends without its lock", func(ctx SpecContext) {
 		redis := redistest.Start(GinkgoTB())
 		w = newWorld(ctx, withRedis(redis))
-		w.policy(ctx, quick())
+		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(30)) })
 		tasks := underWay(ctx, r, run, 1)

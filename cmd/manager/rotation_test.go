@@ -438,10 +438,7 @@ func TestKeysAreRotatedWhileTheOperatorRuns(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s := s.of(t)
 				s.patch(entries)
-				s.eventually("it is told", func() bool { return !s.usable(m) })
-				if !s.logged(m, "Result keys cannot be used") {
-					t.Error("the log says nothing")
-				}
+				s.eventually("it is told, in the log too", func() bool { return !s.usable(m) && s.logged(m, "Result keys cannot be used") })
 				j := s.dispatch()
 				s.succeeds(j, j.token)
 				if !ring.Verify(j.id, j.token) {

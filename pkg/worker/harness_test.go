@@ -183,10 +183,17 @@ func (o *operator) stream(c jetstream.StreamConfig) {
 	}
 }
 
+// topic makes the consumer of a topic.
 func (o *operator) topic(name string) {
 	o.t.Helper()
+	o.topicOf(name, shortAckWait)
+}
+
+// topicOf is topic with another AckWait.
+func (o *operator) topicOf(name string, ackWait time.Duration) {
+	o.t.Helper()
 	_, err := o.js.CreateConsumer(o.t.Context(), o.names.JobsStream(), jetstream.ConsumerConfig{
-		Durable: protocol.Durable(name), FilterSubject: o.names.TopicJobs(name), AckPolicy: jetstream.AckExplicitPolicy, AckWait: shortAckWait, MaxDeliver: -1,
+		Durable: protocol.Durable(name), FilterSubject: o.names.TopicJobs(name), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
 	})
 	if err != nil {
 		o.t.Fatal(err)

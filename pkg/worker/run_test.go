@@ -176,10 +176,10 @@ func TestAConsumerThatComesLateOrGoesIsWaitedFor(t *testing.T) {
 // redelivery within AckWait.
 func TestStopLetsHandlersFinishThenGivesTheirJobsBack(t *testing.T) {
 	o := newOperator(t)
-	o.topic("quick")
-	o.topic("stubborn")
+	o.topicOf("quick", time.Hour)
+	o.topicOf("stubborn", time.Hour)
 	began := make(chan struct{}, 2)
-	w := o.worker(func(x *Options) { x.GracePeriod = 400 * time.Millisecond })
+	w := o.worker(func(x *Options) { x.GracePeriod = 3 * time.Second })
 	w.Handle("quick", func(ctx context.Context, _ Job) (any, error) {
 		began <- struct{}{}
 		select {
@@ -219,7 +219,7 @@ func TestStopLetsHandlersFinishThenGivesTheirJobsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch, err := c.Fetch(1, jetstream.FetchMaxWait(shortAckWait/3))
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestAValueThatComesAfterTheGracePeriodIsPublished(t *testing.T) {
 
 func TestJobsThatComeWhileTheWorkerStopsGoBack(t *testing.T) {
 	o := newOperator(t)
-	o.topic("a")
+	o.topicOf("a", time.Hour)
 	w := o.worker()
 	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
 	w.pullWait = 2 * time.Second
@@ -270,7 +270,7 @@ func TestJobsThatComeWhileTheWorkerStopsGoBack(t *testing.T) {
 		t.Error(err)
 	}
 	// mutation: pull without giveBack leaves the job outstanding until AckWait.
-	batch, err := c.Fetch(1, jetstream.FetchMaxWait(shortAckWait/3))
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

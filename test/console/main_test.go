@@ -149,12 +149,14 @@ func (p *tab) do(actions ...chromedp.Action) {
 	must(p.t, chromedp.Run(ctx, actions...))
 }
 
-// follow clicks on a link, by its text, and waits for its page.
+// follow clicks on a link, by its text, and waits for its page. It finds and clicks in one step:
+// between two, a page that fetches itself again may put another link in its place.
 func (p *tab) follow(link string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	_, err := chromedp.RunResponse(ctx, chromedp.Click(fmt.Sprintf(`//a[normalize-space(.)=%q]`, link), chromedp.BySearch))
+	_, err := chromedp.RunResponse(ctx, chromedp.Evaluate(fmt.Sprintf(
+		`[...document.links].find(a => a.checkVisibility() && a.textContent.replace(/\s+/g, " ").trim() === %q).click()`, link), nil))
 	must(p.t, err)
 	p.do(chromedp.WaitReady("main"))
 }

@@ -158,7 +158,7 @@ func TestAPageChangesAsTheRunDoes(t *testing.T) {
 	p.until(`document.getElementById("live").textContent == "live" && document.querySelector("tbody").innerText.includes("Pending")`)
 	status(t, run, func(s *v1alpha1.WorkflowRunStatus) { s.Phase = v1alpha1.RunRunning })
 	p.until(`document.querySelector("tbody").innerText.includes("Running")`)
-	p.do(chromedp.Click(`tbody a`, chromedp.ByQuery), chromedp.WaitReady("#step-work"))
+	p.do(chromedp.Evaluate(`document.querySelector("tbody a").click()`, nil), chromedp.WaitReady("#step-work"))
 	p.until(`document.getElementById("live").textContent == "live"`)
 	p.do(chromedp.Click(`#ending summary`, chromedp.ByQuery))
 	status(t, run, func(s *v1alpha1.WorkflowRunStatus) {

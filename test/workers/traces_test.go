@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -37,7 +38,7 @@ func TestTheNodeWorkerSendsSpans(t *testing.T) {
 func sendsSpans(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	collector := otlptest.Start(t)
-	o := operateAt(t, Config{URL: start(t).URL()})
+	o := operateAt(t, Config{URL: start(t).URL(), AckWait: time.Hour}) // a second delivery would have a span, too
 	ids := map[string]protocol.JobID{}
 	for name, work := range map[string]struct {
 		place string

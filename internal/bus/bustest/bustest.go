@@ -4,6 +4,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -124,7 +125,11 @@ func Take(t testing.TB, c *bus.Conn, topic string) jetstream.Msg {
 	if err != nil {
 		t.Fatalf("bind to topic %s: %v", topic, err)
 	}
-	m, err := consumer.Next(jetstream.FetchMaxWait(Patience))
+	var m jetstream.Msg
+	Eventually(t, "the consumer has a leader", func() bool {
+		m, err = consumer.Next(jetstream.FetchMaxWait(Patience))
+		return !errors.Is(err, nats.ErrNoResponders)
+	})
 	if err != nil {
 		t.Fatalf("next job of %s: %v", topic, err)
 	}

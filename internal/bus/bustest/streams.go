@@ -8,10 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
-
-// resultConsumers is how many consumers of results there are.
-const resultConsumers = 8
 
 // Info is what the server says of a stream, with its subjects.
 func Info(t testing.TB, c *bus.Conn, stream string) *jetstream.StreamInfo {
@@ -77,7 +75,7 @@ func Unsettled(t testing.TB, c *bus.Conn) int {
 		total += info.NumAckPending + int(info.NumPending)
 		n++
 	}
-	if n < resultConsumers {
+	if n < protocol.Partitions {
 		return -1
 	}
 	return total

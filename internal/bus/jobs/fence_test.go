@@ -154,6 +154,7 @@ func TestAClusterStoresEachJobOnce(t *testing.T) {
 	t.Parallel()
 	c := natstest.StartCluster(t)
 	a, b := clusterBus(t, c), clusterBus(t, c)
+	bustest.Eventually(t, "the topic is there", func() bool { return a.topics.ensure(t.Context(), testJob(1).Topic) == nil })
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {

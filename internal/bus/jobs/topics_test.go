@@ -64,7 +64,7 @@ func TestTopicsAreBounded(t *testing.T) {
 //
 // mutation: Workers that binds to the consumer by creating it makes this fail.
 func TestALookDoesNotKeepATopicAlive(t *testing.T) {
-	b := newQueue(t, natstest.Start(t), func(c *config) { c.TopicInactivity = time.Second })
+	b := newQueue(t, natstest.Start(t), func(c *config) { c.TopicInactivity = 4 * time.Second })
 	if err := b.Publish(t.Context(), testJob(1)); err != nil {
 		t.Fatal(err)
 	}

@@ -34,10 +34,16 @@ type shift struct {
 // publishes jobs 1 to n.
 func newShift(t *testing.T, n int, adjust ...func(*config)) *shift {
 	t.Helper()
+	return newShiftOf(t, 600*time.Millisecond, n, adjust...)
+}
+
+// newShiftOf is newShift with another AckWait.
+func newShiftOf(t *testing.T, ackWait time.Duration, n int, adjust ...func(*config)) *shift {
+	t.Helper()
 	s := &shift{T: t, server: natstest.Start(t)}
 	s.bus = newQueue(t, s.server, adjust...)
 	c := s.bus.topics.config(jobsTopic)
-	c.AckWait = 600 * time.Millisecond
+	c.AckWait = ackWait
 	if _, err := s.bus.conn.JetStream.CreateConsumer(t.Context(), s.bus.conn.Names.JobsStream(), c); err != nil {
 		t.Fatalf("consumer: %v", err)
 	}
@@ -207,7 +213,7 @@ func TestAnIdleWorkerPulls(t *testing.T) {
 // mutation: Queued that is NumAckPending, or Busy that is NumPending, makes this fail.
 func TestABusyWorkerDoesNotPullAndGivesSigns(t *testing.T) {
 	t.Parallel()
-	s := newShift(t, 3)
+	s := newShiftOf(t, 3*time.Second, 3) // a sign of life may be late by two
 	s.works(untilStopped, 1)
 	w := s.sees("it has a job", func(w liveness.Workers) bool { return w.Busy == 1 && w.Pulling == 0 })
 	s.figures(w, liveness.Workers{Exists: true, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
@@ -243,7 +249,7 @@ func TestAWorkerThatWentDoesNotPull(t *testing.T) {
 func TestARequestThatExpiredDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 0)
-	s.pulls(s.client(), time.Second)
+	s.pulls(s.client(), 5*time.Second) // so long that it is seen
 	s.sees("it pulls", func(w liveness.Workers) bool { return w.Pulling == 1 })
 	s.sees("its request expired", func(w liveness.Workers) bool { return w.Pulling == 0 })
 }

@@ -196,7 +196,10 @@ func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
 	settle(t, bustest.Receive(t, "a result", got, 1)[0], nil)
 	consumer, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.ResultsStream(), b.config(0).Durable)
-	if err != nil || consumer.CachedInfo().Config.MaxAckPending != 1_000 {
-		t.Errorf("consumer %+v, %v", consumer.CachedInfo().Config, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := consumer.CachedInfo().Config; c.MaxAckPending != 1_000 {
+		t.Errorf("consumer %+v", c)
 	}
 }

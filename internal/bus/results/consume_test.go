@@ -64,7 +64,7 @@ func TestAnUnusableBodyWithAValidTokenReachesTheHandler(t *testing.T) {
 func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 	t.Parallel()
 	metrics := NewMetrics(newRegistry())
-	b := newTestConsumer(t, natstest.Start(t), ackWait(600*time.Millisecond), func(c *config) { c.Options.Metrics = metrics })
+	b := newTestConsumer(t, natstest.Start(t), ackWait(3*time.Second), func(c *config) { c.Options.Metrics = metrics })
 	delays := map[protocol.JobID]time.Duration{}
 	for i, d := range []time.Duration{0, 350 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond, 2 * time.Second} {
 		delays[bustest.JobID(i)] = d
@@ -87,6 +87,7 @@ func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 		asked[d.ID] = time.Now()
 		settle(t, d, fmt.Errorf("apply: %w", &otherError{delay: delays[d.ID], class: bus.ClassLockBusy}))
 	})
+	followed(t, b)
 	for id := range delays {
 		bustest.Answer(t, b.conn, id, bustest.Succeeded)
 	}
@@ -109,7 +110,7 @@ func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 // mutation: no keeper, or a keeper at AckWait*2, makes this fail.
 func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 	t.Parallel()
-	const wait = 2 * time.Second // a busy machine may be late by a second
+	const wait = 3 * time.Second // a busy machine may be late by two
 	b := newTestConsumer(t, natstest.Start(t), ackWait(wait))
 	got, _ := collect(t, b)
 	other, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), b.config(partitionOf(bustest.JobID(1))))
@@ -118,7 +119,7 @@ func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 	}
 	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
 	d := bustest.Receive(t, "result", got, 1)[0]
-	bustest.Nothing(t, "a second delivery here", got, 3*wait)
+	bustest.Nothing(t, "a second delivery here", got, 2*wait)
 	info, err := other.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -291,14 +292,21 @@ func TestConsumersThatVanishedInARestartAreMadeAgainAtOnce(t *testing.T) {
 	s := natstest.Start(t)
 	b := newTestConsumer(t, s, func(c *config) { c.MemoryStorage = true })
 	got, _ := collect(t, b)
+	followed(t, b)
 	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
 	settle(t, bustest.Receive(t, "result before", got, 1)[0], nil)
 	s.Restart()
 	start := time.Now()
-	bustest.Eventually(t, "streams and consumers are there again", func() bool { return b.conn.Connected() && unsettled(t, b) >= 0 })
+	bustest.Eventually(t, "the first consumer is there again", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // what is asked before JetStream is there has no answer
+		defer cancel()
+		s, err := b.conn.JetStream.Stream(ctx, b.conn.Names.ResultsStream())
+		return err == nil && s.CachedInfo().State.Consumers > 0
+	})
 	if took := time.Since(start); took > stallAfter {
 		t.Errorf("took %s", took)
 	}
+	bustest.Eventually(t, "all are", func() bool { return unsettled(t, b) >= 0 })
 	bustest.Answer(t, b.conn, bustest.JobID(2), bustest.Succeeded)
 	settle(t, bustest.Receive(t, "result after", got, 1)[0], nil)
 }

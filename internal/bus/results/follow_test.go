@@ -78,20 +78,7 @@ func TestConsumer_AsksLittleOfTheServerAtItsStart(t *testing.T) {
 	s := natstest.Start(t)
 	first, second := newTestConsumer(t, s), newTestConsumer(t, s)
 	_, stop := collect(t, first)
-	follows := func(c *Consumer) {
-		t.Helper()
-		bustest.Eventually(t, "each partition is followed", func() bool {
-			c.following.mu.Lock()
-			defer c.following.mu.Unlock()
-			for _, r := range c.following.feeds {
-				if r.lastAt.Load() == nil {
-					return false
-				}
-			}
-			return len(c.following.feeds) == protocol.Partitions
-		})
-	}
-	follows(first)
+	followed(t, first)
 	stop()
 	asked := make(chan string, 1000)
 	sub, err := first.conn.NATS.Subscribe("$JS.API.>", func(m *nats.Msg) { asked <- m.Subject })
@@ -99,7 +86,7 @@ func TestConsumer_AsksLittleOfTheServerAtItsStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stop = collect(t, second)
-	follows(second)
+	followed(t, second)
 	stop()
 	if err := errors.Join(sub.Drain(), first.conn.NATS.Flush()); err != nil {
 		t.Fatal(err)

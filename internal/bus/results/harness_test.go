@@ -69,6 +69,21 @@ func consume(t testing.TB, c *Consumer, handle func(context.Context, *Delivery))
 	return stop
 }
 
+// followed waits until each partition has its consumer and a subscription.
+func followed(t *testing.T, c *Consumer) {
+	t.Helper()
+	bustest.Eventually(t, "each partition is followed", func() bool {
+		c.following.mu.Lock()
+		defer c.following.mu.Unlock()
+		for _, r := range c.following.feeds {
+			if r.lastAt.Load() == nil {
+				return false
+			}
+		}
+		return len(c.following.feeds) == protocol.Partitions
+	})
+}
+
 // collect consumes into a channel.
 func collect(t *testing.T, c *Consumer) (<-chan *Delivery, func()) {
 	t.Helper()

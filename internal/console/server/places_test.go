@@ -103,7 +103,7 @@ func TestAFormHasToComeInTime(t *testing.T) {
 	view, err := cluster.NewView(config, nil, "")
 	must(t, err)
 	who := access.NewLocal(view)
-	c := serve(t, who, server.Options{Base: who.Base(), PageTime: 100 * time.Millisecond})
+	c := serve(t, who, server.Options{Base: who.Base(), PageTime: time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/live/runs/team/run-0", nil)

@@ -30,19 +30,21 @@ const (
 // mutation: the code before the mends of R1 to R7 in docs/bugs.md. Kind by kind: late-results lost
 // 11 results, large-outputs had 6 operators killed, costly-specs made neighbours wait 26 times as
 // long, parked-results left 10 of 40 runs unfinished, backlog had 3 operators killed,
-// refused-results and late-publishes had 10 jobs dispatched twice each. On two cores the bound of
-// the neighbours' time is not kept yet: 16 s, for 99 ms without harm.
+// refused-results and late-publishes had 10 jobs dispatched twice each. Also internal/ownership
+// whose members leave in the middle of a pass without hurry: 27 s.
 var _ = Describe("eight namespaces, seven of them hostile", func() {
 	It("have the eighth's runs succeed in time, with nothing lost, nothing done twice and no operator out of memory", func(ctx context.Context) {
 		if os.Getenv("HOSTILE") == "" {
 			Skip("HOSTILE=1 runs it: see make test-hostile")
 		}
-		s := &hostile.Scene{Env: env, Client: k8s, Binary: binary, Name: fmt.Sprintf("play-%d", worlds.Add(1))}
+		s := &hostile.Scene{Env: env, Client: k8s, Binary: binary, Name: fmt.Sprintf("play-%d", worlds.Add(1)), Shared: true}
 		DeferCleanup(func(ctx context.Context) { Expect(s.Close(ctx)).To(Succeed()) })
 		Expect(hostile.Open(ctx, s)).To(Succeed())
 		n, err := s.Neighbours(ctx, neighbourPace)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) { Expect(n.Close(ctx)).To(Succeed()) })
+		_, err = n.Measure(ctx, time.Second, patience) // the first operator of an installation drives nothing for some seconds
+		Expect(err).NotTo(HaveOccurred())
 		quiet, err := n.Measure(ctx, quietTime, patience)
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry("without harm", quiet.String())

@@ -60,7 +60,11 @@ func (o *Operators) start(ctx context.Context) error {
 func (o *Operators) launch(ctx context.Context) (*devenv.Manager, error) {
 	o.started++
 	s := o.scene
-	m, err := s.Env.StartManager(ctx, s.Binary, fmt.Sprintf("%s-operator-%d", s.Name, o.started), "--nats-prefix", s.Name)
+	args := []string{"--nats-prefix", s.Name}
+	if s.Shared {
+		args = append(args, "--leader-elect=true", "--ownership=shards")
+	}
+	m, err := s.Env.StartManager(ctx, s.Binary, fmt.Sprintf("%s-operator-%d", s.Name, o.started), args...)
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ type Scene struct {
 	// Name is the prefix of namespaces, streams, policies and operators; lower case, at
 	// most 20 bytes.
 	Name string
+	// Shared says that operators divide the runs among them, as they do by default. Without it each
+	// drives all of them, so that for the moment of a change two do.
+	Shared bool
 	// Operators drive the runs. A process that only does harm has none.
 	Operators *Operators
 

@@ -52,8 +52,7 @@
 //     that fails, proves nothing. A Lease that was deleted counts as one that is not renewed.
 //   - Writes of the object replace the version that they were decided on.
 //   - An entry is given away after Handler.Lose has ended the work of its partition, or Drain is
-//     over. It does not wait for that of others. Who leaves waits for a fifth of Stop: what it
-//     left behind would stand still for the whole of Lease.
+//     over, which is less than the time that who leaves has. It does not wait for that of others.
 //
 // # Edits by hand
 //

@@ -96,11 +96,8 @@ func (k *Keeper) work(ctx context.Context) {
 // lose ends the work of partitions. Whoever is still at it after that may act no more. Each is
 // noted once: after that it may be this member's again.
 func (k *Keeper) lose(ctx context.Context, o order) {
-	var hurry sync.WaitGroup
-	defer hurry.Wait()
 	bounded, cancel := context.WithTimeout(ctx, k.timing.Drain)
 	defer cancel()
-	hurry.Go(func() { k.hurry(bounded, cancel) })
 	var mu sync.Mutex
 	left := map[int]bool{}
 	for _, p := range o.partitions {
@@ -120,26 +117,9 @@ func (k *Keeper) lose(ctx context.Context, o order) {
 		return
 	}
 	if ctx.Err() == nil {
-		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", len(left), "bound", k.timing.Drain)
+		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", len(left), "after", k.now()-o.since)
 	}
 	k.lost(slices.Sorted(maps.Keys(left)), o.since)
-}
-
-// hurry ends a call of Handler.Lose early where this member leaves: what it has not handed on by
-// then stands still for the whole of Lease, with the runs of all who have some there.
-func (k *Keeper) hurry(ctx context.Context, end func()) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-k.leaves:
-	}
-	bound := k.opts.Clock.NewTimer(k.timing.Stop / 5)
-	defer bound.Stop()
-	select {
-	case <-ctx.Done():
-	case <-bound.C():
-		end()
-	}
 }
 
 // lost notes that the work of partitions has ended, which began to end at a time.

@@ -56,9 +56,10 @@ type Timing struct {
 	Look time.Duration
 	// Settle is how long the members must be the same before partitions are moved: 3 s.
 	Settle time.Duration
-	// Drain bounds one call of Handler.Lose: 3 s. For who leaves it is a fifth of Stop.
+	// Drain bounds one call of Handler.Lose: 1.2 s. Whatever does not end by then is cut off, and a
+	// partition stands still for as long, with the runs of all who have some there.
 	Drain time.Duration
-	// Stop bounds the end of Start: 5 s.
+	// Stop bounds the end of Start: 6 s. Three fifths of it are there to hand all on.
 	Stop time.Duration
 }
 
@@ -74,8 +75,8 @@ func (t Timing) or() Timing {
 	fill(&t.Renew, t.Lease/3)
 	fill(&t.Look, t.Lease/6)
 	fill(&t.Settle, t.Lease/2)
-	fill(&t.Drain, t.Lease/2)
-	fill(&t.Stop, 5*time.Second)
+	fill(&t.Stop, min(max(5*time.Second, t.Lease), 8*time.Second))
+	fill(&t.Drain, min(t.Lease/2, t.Stop/5)) // who leaves has the time to write whom all goes to
 	return t
 }
 
@@ -102,7 +103,6 @@ type Keeper struct {
 
 	// renewNow and lookNow ask the two loops not to wait.
 	renewNow, lookNow chan struct{}
-	leaves            chan struct{} // closed when it hands all on
 	fatal             chan error
 }
 
@@ -123,7 +123,7 @@ func New(o Options) *Keeper {
 		member: rules.NewMember(o.Member, rules.Settings{
 			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk,
 		}),
-		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), leaves: make(chan struct{}), fatal: make(chan error, 1),
+		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), fatal: make(chan error, 1),
 	}
 	k.health.said = k.health.mark(0, false)
 	k.member.Marked(k.health.said, 0)
@@ -185,18 +185,28 @@ func (k *Keeper) leave(ctx context.Context) {
 		return k.health.announced
 	})
 	k.apply(func(m *rules.Member, now rules.Time) { m.Marked(k.health.said, now) })
-	close(k.leaves)
 	nudge(k.lookNow)
 	if !k.await(ctx, k.timing.Stop*3/5-k.opts.Clock.Since(began), k.finished) {
-		k.opts.Log.Info("Partitions could not all be handed on in time", "left", k.count())
+		k.opts.Log.Info("Partitions could not all be handed on in time: they stand still until the own Lease counts no more", "left", k.claimed())
 	}
 }
 
-// await waits until something is done, within a bound.
+// claimed are the partitions that are this member's in the object, as far as it knows.
+func (k *Keeper) claimed() (partitions []int) {
+	for p, c := range k.known.Load().Claims {
+		if c.Owner == k.opts.Member {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions
+}
+
+// await waits until something is done, within a bound. There may be no time left, where the process
+// was paused.
 func (k *Keeper) await(ctx context.Context, bound time.Duration, done func() bool) bool {
 	end := k.opts.Clock.NewTimer(bound)
 	defer end.Stop()
-	again := k.opts.Clock.NewTicker(bound / 100)
+	again := k.opts.Clock.NewTicker(max(bound/100, time.Millisecond))
 	defer again.Stop()
 	for !done() {
 		select {

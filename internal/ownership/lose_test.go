@@ -96,14 +96,14 @@ func TestKeeper_NoOrderWaitsForAnother(t *testing.T) {
 	}
 }
 
-// clings is a fellow of whose partitions the work of one does not end before ctx does.
+// clings is a fellow of whose partitions the work of the first ones does not end before ctx does.
 type clings struct {
 	*fellow
 	to int
 }
 
 func (c clings) Lose(ctx context.Context, partitions []int, ended func([]int)) {
-	rest := slices.DeleteFunc(slices.Clone(partitions), func(p int) bool { return p == c.to })
+	rest := slices.DeleteFunc(slices.Clone(partitions), func(p int) bool { return p < c.to })
 	c.fellow.Lose(ctx, rest, ended)
 	if len(rest) < len(partitions) {
 		<-ctx.Done()
@@ -121,24 +121,31 @@ func (g given) TakeOver(ctx context.Context, partitions []int) {
 // A rollout ends replicas in the middle of what takes long, such as the write of a large object:
 // the other runs of its partition do not wait for the end of a Lease.
 //
-// mutation: hurry that does nothing, or leave that hands on for less time than that, makes this
-// fail.
+// mutations: a Drain of half a Lease, leave that hands on for less time than Drain, and who leaves
+// by chunks make this fail.
 func TestWhoLeavesHandsOnWhatDoesNotEnd(t *testing.T) {
 	w := newWorld(t)
-	w.timing.Drain = time.Hour
+	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Stop: 4 * time.Second}
 	a := w.newFellow("a", func(o *Options) {
 		f, _ := o.Handler.(*fellow)
-		o.Handler = clings{f, 7}
+		o.Handler = clings{f, 30}
 	})
 	a.run()
 	w.eventually("it owns all", func() bool { return a.count() == Partitions })
 	b := w.newFellow("b", func(o *Options) {
 		f, _ := o.Handler.(*fellow)
 		o.Handler = given{f}
-		o.Timing.Settle = time.Hour // it is given nothing before
 	})
 	b.run()
 	w.eventually("both are there", func() bool { c := b.known.Load().Claims; return len(c) > 7 && c[7].Owner == "a" })
 	a.end()
 	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
+}
+
+// mutation: await that makes a ticker of a bound that is over panics.
+func TestKeeper_WhoWasPausedWhileItLeavesEndsAtOnce(t *testing.T) {
+	k := New(Options{Member: "me", Clock: clock.RealClock{}, Log: logr.Discard()})
+	if k.await(t.Context(), -time.Second, func() bool { return false }) {
+		t.Error("it says that it is done")
+	}
 }

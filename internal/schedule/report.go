@@ -27,6 +27,9 @@ func (d *draft) report() {
 	if status == metav1.ConditionFalse && (reason != v1alpha1.ReasonTemplateRefused || d.Refused != "") {
 		stalled = metav1.ConditionTrue // only a change by somebody ends it, which is not so with Doubt
 	}
+	if d.Unasked && reason == v1alpha1.ReasonScheduled {
+		stalled = metav1.ConditionUnknown // so that who takes over does not take it for accepted
+	}
 	d.condition(v1alpha1.ConditionStalled, stalled, reason, message)
 }
 

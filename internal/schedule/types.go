@@ -46,6 +46,8 @@ type Input struct {
 	// Doubt says why they would be refused for now; empty: they would not. It may end without an
 	// edit, so slots that are due are started all the same.
 	Doubt string
+	// Unasked says that nobody has answered yet whether they would be refused.
+	Unasked bool
 	// Stop says that spec.stopWhen is true.
 	Stop bool
 	// Runs are those that the schedule owns.

@@ -248,7 +248,7 @@ var _ = Describe("a tenant's limit", func() {
 			Eventually(func() bool {
 				seen := &v1alpha1.LockPolicy{}
 				Expect(k8s.Get(ctx, client.ObjectKeyFromObject(p), seen)).To(Succeed())
-				return seen.Status.ObservedGeneration == p.Generation
+				return seen.Status != nil && seen.Status.ObservedGeneration == p.Generation
 			}).WithContext(ctx).WithPolling(pollInterval).Should(BeTrue(), "the operator has seen it")
 		}
 		edit(4)

@@ -31,7 +31,7 @@ const (
 // 11 results, large-outputs had 6 operators killed, costly-specs made neighbours wait 26 times as
 // long, parked-results left 10 of 40 runs unfinished, backlog had 3 operators killed,
 // refused-results and late-publishes had 10 jobs dispatched twice each. Also internal/ownership
-// whose members leave in the middle of a pass without hurry: 27 s.
+// whose members wait for a pass for longer than who leaves has: 27 s.
 var _ = Describe("eight namespaces, seven of them hostile", func() {
 	It("have the eighth's runs succeed in time, with nothing lost, nothing done twice and no operator out of memory", func(ctx context.Context) {
 		if os.Getenv("HOSTILE") == "" {

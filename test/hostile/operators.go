@@ -25,7 +25,8 @@ const (
 	watchEvery = 10 * time.Millisecond
 )
 
-// Operators are the processes of a scene: one, and for the moment of a change two.
+// Operators are the processes of a scene: one, and for the moment of a change two, which share the
+// runs or not, as the scene says.
 type Operators struct {
 	scene *Scene
 

@@ -198,7 +198,11 @@ func (p *pulls) drain() {
 	p.keeper.Wait()
 	conn := p.feed.consumer.conn
 	conn.NATS.RemoveStatusListener(p.connected)
-	_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
+	if conn.NATS.IsConnected() {
+		_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
+	} else {
+		_ = p.sub.Unsubscribe() // there is nobody to say that nothing more comes
+	}
 	t := conn.Clock.NewTimer(drainTimeout)
 	defer t.Stop()
 	select {

@@ -23,6 +23,7 @@ import (
 type said struct {
 	*pulls
 	t       *testing.T
+	server  *natstest.Server
 	nc      *nats.Conn // the server's side
 	asked   chan *nats.Msg
 	waiting chan struct{} // while it has no value, receive waits
@@ -38,7 +39,7 @@ func playServer(t *testing.T) *said {
 	t.Cleanup(nc.Close)
 	conn := bustest.Dial(t, bus.Config{URL: s.URL(), Clock: clocktesting.NewFakeClock(time.Now())})
 	f := newFeed(NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{}), 0, nil)
-	out := &said{t: t, nc: nc, asked: make(chan *nats.Msg, 100), waiting: make(chan struct{}, 100)}
+	out := &said{t: t, server: s, nc: nc, asked: make(chan *nats.Msg, 100), waiting: make(chan struct{}, 100)}
 	if _, err := nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT.>", out.asked); err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +55,27 @@ func playServer(t *testing.T) *said {
 		}
 	})
 	return out
+}
+
+// A replica that stops while NATS is away has 64 of these to end, one after the other, and 1.2 s.
+//
+// mutation: drain that always drains the subscription makes this fail: it waits for a word of the
+// server, and for the clock, which stands still.
+func TestPullsEndAtOnceWhereThereIsNoServer(t *testing.T) {
+	t.Parallel()
+	p := playServer(t)
+	p.server.Shutdown()
+	bustest.Eventually(t, "it is noticed", func() bool { return !p.feed.consumer.conn.NATS.IsConnected() })
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		p.drain()
+	}()
+	select {
+	case <-over:
+	case <-time.After(5 * time.Second): // the library would wait for twice as long
+		t.Fatal("they wait for the server")
+	}
 }
 
 // new counts the pulls since it was called last.

@@ -573,10 +573,11 @@ func TestListsThatStallKeepNoOtherForLong(t *testing.T) {
 	})
 }
 
-// What is slow is no stall: a bound of the whole list would have it begin anew without end.
+// What is slow is no stall: a bound of the whole list would have it begin anew without end. The API
+// server's own bound of a list is about five minutes.
 //
 // mutation: a bound of pageMost for a whole list makes this fail.
-func TestALongListIsReadAgainHoweverSlowItIs(t *testing.T) {
+func TestAListOfMoreThanAMinuteIsReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		if read := again(t, &paged{pages: maxRows / pageRows, takes: 2 * time.Second}); read[0] < 2 {

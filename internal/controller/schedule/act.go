@@ -134,7 +134,7 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 	case refusedForGood(err):
 		// An answer of before says nothing of the next slot; nor does this one, so it
 		// is asked again.
-		mem.learn(s.Generation, verdict{because(forNow, err, name), false}, r.Clock.Now().Add(longestWait))
+		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
 		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
 	}
 	if mem.since[minute].IsZero() {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
@@ -227,7 +228,7 @@ func TestARunThatWasCreatedEndsWhatADryRunForbade(t *testing.T) {
 func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", nil)
-	answer := error(errInvalid)
+	answer := error(apierrors.NewInternalError(errors.New("not yet")))
 	tries := w.answers(func(dry bool) error {
 		if dry {
 			return answer
@@ -236,6 +237,8 @@ func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
 	})
 	r := w.operator()
 	w.settle(r, s)
+	answer = errInvalid
+	*tries = 0
 	w.at(1, 0)
 	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[TemplateRefused x 1]" || *tries != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) {
 		t.Fatalf("%d dry runs: %+v", *tries, st)
@@ -338,6 +341,49 @@ func TestARefusalHasTheSameWordsForEachSlot(t *testing.T) {
 	}
 	if len(said) != 1 {
 		t.Errorf("it said %v", said)
+	}
+}
+
+// handing drives schedules until it has handed them over.
+type handing struct {
+	always
+	over *bool
+	end  *context.CancelFunc // of the last pass
+}
+
+func (h handing) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
+	while, end := context.WithCancel(ctx)
+	if *h.over {
+		end()
+	} else {
+		*h.end = end
+	}
+	return while, func() bool { end(); return false }, !*h.over
+}
+
+// mutations: look that gives back the error of a pass which a hand-over cut off, or that does not
+// note the schedule down for Gained.
+func TestAPassThatAHandOverCutsOffIsNoError(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	over, end := false, context.CancelFunc(nil)
+	r := w.operator()
+	r.Driven = handing{over: &over, end: &end}
+	w.settle(r, s)
+	w.funcs.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		over = true
+		end()
+		return context.Canceled
+	}
+	w.at(1, 0)
+	again := w.operator()
+	again.Driven = r.Driven
+	key := client.ObjectKeyFromObject(s)
+	if result, err := again.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil || result.RequeueAfter != 0 || !over {
+		t.Errorf("%+v, %v, asked: %v", result, err, over)
+	}
+	if again.waker.waiting[key] != s.UID {
+		t.Errorf("who gains its partition does not wake it: %v", again.waker.waiting)
 	}
 }
 

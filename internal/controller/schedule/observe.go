@@ -54,6 +54,7 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	} else {
 		in.Doubt = is.why
 	}
+	in.Unasked = is.unasked
 	return in, err
 }
 
@@ -180,6 +181,8 @@ type verdict struct {
 	why string
 	// forGood says that only an edit, or another namespace, changes that.
 	forGood bool
+	// unasked says that nobody has answered yet.
+	unasked bool
 }
 
 // refused says what becomes of runs of spec.runTemplate. The slot of the run that is tried is one
@@ -189,7 +192,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 	slot := someSlot(in)
 	run, err := runOf(s, slot, local(in, slot))
 	if err != nil {
-		return verdict{cut(err.Error()), true}, nil
+		return verdict{why: cut(err.Error()), forGood: true}, nil
 	}
 	var ns corev1.Namespace
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
@@ -200,7 +203,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 		return verdict{}, err
 	}
 	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), wrong); why != "" {
-		return verdict{cut(why), true}, nil
+		return verdict{why: cut(why), forGood: true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
 }
@@ -229,11 +232,11 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	case err == nil:
 		mem.learn(s.Generation, verdict{}, time.Time{})
 	case refusedForGood(err) && run.Spec.WorkflowRef == nil && !mem.answered(s):
-		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err, ""), true}, time.Time{})
+		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, ""), forGood: true}, time.Time{})
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
-		mem.learn(s.Generation, verdict{because(forNow, err, ""), false}, now.Add(longestWait))
+		mem.learn(s.Generation, verdict{why: because(forNow, err, "")}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
-		return verdict{}
+		return verdict{unasked: true}
 	default: // it is tried again in the next pass; slots go on meanwhile
 	}
 	return mem.is

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -94,18 +95,33 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, nil
 	}
 	r.waker.idle(req.NamespacedName, s.UID)
-	ctx, leave, ok := r.Driven.Enter(ctx, s.UID)
+	while, leave, ok := r.Driven.Enter(ctx, s.UID)
 	if !ok {
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
 	r.waker.drop(req.NamespacedName)
-	result, err := r.pass(ctx, s, r.memory(req.NamespacedName, s.UID))
-	if errors.Is(err, passes.ErrLater) {
+	result, err := r.pass(while, s, r.memory(req.NamespacedName, s.UID))
+	switch {
+	case errors.Is(err, passes.ErrLater):
 		return reconcile.Result{RequeueAfter: passes.Later}, nil
+	case err != nil && !r.drives(ctx, s.UID):
+		log.FromContext(ctx).V(1).Info("A pass ended as its schedule is handed over", "cause", err.Error())
+		r.waker.idle(req.NamespacedName, s.UID)
+		r.forget(req.NamespacedName)
+		return reconcile.Result{}, nil // the next owner makes another, and so does this one if that is itself
 	}
 	return result, err
+}
+
+// drives says whether this process drives a schedule, now.
+func (r *Reconciler) drives(ctx context.Context, uid types.UID) bool {
+	_, leave, ok := r.Driven.Enter(ctx, uid)
+	if ok {
+		leave()
+	}
+	return ok
 }
 
 // pass decides, writes, acts.

@@ -127,7 +127,7 @@ func (h *Handover) leave(ctx context.Context, partitions []int, before map[types
 	all.Go(func() { h.Runs.Leases.Leave(ctx, mine) })
 	for _, n := range partitions {
 		all.Go(func() {
-			if err := h.Feeds.Leave(ctx, n); err != nil {
+			if err := h.Feeds.Leave(ctx, n); err != nil && ctx.Err() == nil { // else it goes on behind its back
 				log.FromContext(ctx).Info("Results of runs that are handed over come again later", "partition", n, "cause", err.Error())
 			}
 			h.Router.Forget(map[int]bool{n: true})

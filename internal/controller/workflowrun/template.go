@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,7 +75,7 @@ func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 		return nil
 	}
 	is, err := r.Templates.Of(ctx, g.Follows)
-	if revisions.Refused(err) {
+	if errors.Is(err, revisions.ErrGone) && revisions.Refused(err) {
 		return nil
 	}
 	if err != nil {

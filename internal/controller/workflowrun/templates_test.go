@@ -15,12 +15,15 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/quota/locks"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
@@ -422,6 +425,34 @@ var _ = Describe("a run that follows a Workflow", func() {
 			r.turn(ctx, run)
 			return w.jobsQueued(ctx) == 0
 		})
+	}, NodeTimeout(patience))
+
+	// mutation: findJobs that takes any refusal for the end of its revision.
+	It("leaves none behind either where its revision may not be read for a moment", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.workflow(ctx, "report", templateOf(diamond()...))
+		a := w.newReplica(ctx, "a")
+		run := w.following(ctx, "report", "")
+		a.inFlight(ctx, run, 2)
+		a.kill(ctx)
+		w.dropLock(ctx, run)
+		b := w.newReplica(ctx, "b")
+		refused := false
+		live := interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*appsv1.ControllerRevision); is && !refused {
+				refused = true
+				return apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), key.Name, errTest)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+		b.Templates = templates.New(live, &revisions.Store{Live: live, Client: b.Client, Owner: FieldOwner}, b.Clock, templates.MaxBytes)
+		b.deleteRun(ctx, run)
+		until(ctx, "its jobs are withdrawn", func() bool {
+			w.clock.Step(time.Second)
+			_, _ = b.pass(ctx, run)
+			return w.jobsQueued(ctx) == 0
+		})
+		Expect(refused).To(BeTrue())
 	}, NodeTimeout(patience))
 
 	It("may be a child, and ends where templates name each other", func(ctx SpecContext) {

@@ -289,7 +289,9 @@ func (w *world) settledWith(run *v1alpha1.WorkflowRun) []settled {
 	defer w.mu.Unlock()
 	var of []settled
 	for _, s := range w.settled {
-		again := s.err == nil && slices.ContainsFunc(of, func(o settled) bool { return o.err == nil && o.id == s.id && o.stored.Equal(s.stored) })
+		again := s.err == nil && slices.ContainsFunc(of, func(o settled) bool {
+			return o.err == nil && o.id == s.id && o.stored.Equal(s.stored) && o.deliveries < s.deliveries
+		})
 		if s.id.RunUID == string(run.UID) && !again {
 			of = append(of, s)
 		}

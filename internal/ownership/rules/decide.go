@@ -46,7 +46,8 @@ func (m *Member) accept(now Time) (gained []int) {
 }
 
 // move begins the end of the work of partitions that others should have: one chunk at a time, so
-// that the gap of each is short. The entry is written when Handler.Lose has ended the work.
+// that the gap of each is short. Who leaves ends all at once: what does not end in time would keep
+// the places of a chunk from the rest. The entry is written when Handler.Lose has ended the work.
 func (m *Member) move(now Time) {
 	must := m.mark.Leaving || m.mark.Blocked
 	if !must && !m.mayMove(now) {
@@ -54,6 +55,9 @@ func (m *Member) move(now Time) {
 	}
 	desired := desiredOf(m.Partitions, m.eligible)
 	left := m.Chunk - m.underWay()
+	if m.mark.Leaving {
+		left = m.Partitions
+	}
 	for p := range m.places {
 		if left > 0 && (must || desired[p] != m.name) && m.movable(p, must) {
 			m.stop(p, draining)

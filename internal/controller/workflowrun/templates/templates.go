@@ -125,12 +125,15 @@ func (t *Templates) workflow(ctx context.Context, namespace, name string) (*v1al
 	return w, nil
 }
 
-// pinned is a run whose revision is in status.
+// pinned is a run whose revision is in status. What refuses a revision that is gone
+// is ErrGone, too.
 func (t *Templates) pinned(ctx context.Context, run *v1alpha1.WorkflowRun, r v1alpha1.WorkflowRevision) (Found, error) {
 	t.waiting.forget(client.ObjectKeyFromObject(run))
 	c, err := t.load(ctx, run.Namespace, r)
 	if errors.Is(err, revisions.ErrGone) {
-		c, err = t.again(ctx, run.Namespace, r)
+		if c, err = t.again(ctx, run.Namespace, r); revisions.Refused(err) {
+			err = fmt.Errorf("%w: %w", revisions.ErrGone, err)
+		}
 	}
 	switch {
 	case err != nil:

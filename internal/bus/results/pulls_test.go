@@ -57,7 +57,7 @@ func playServer(t *testing.T) *said {
 	return out
 }
 
-// A replica that stops while NATS is away has 64 of these to end, one after the other, and 1.2 s.
+// A replica that stops while NATS is away has 1.2 s to end these.
 //
 // mutation: drain that always drains the subscription makes this fail: it waits for a word of the
 // server, and for the clock, which stands still.

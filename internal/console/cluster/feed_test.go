@@ -528,8 +528,8 @@ func (s *paged) turn(page, read int) (begun int) {
 	return s.begun
 }
 
-// again has lists read again, of which the first ones are of some API servers each, and returns
-// how often each was read to its end a while later.
+// again has the lists of some API servers read, and read again as their watches end one after the
+// other. It returns how often each was read to its end, two minutes later.
 func again(t *testing.T, apis ...*paged) (read []int) {
 	t.Helper()
 	feeds := NewFeeds(t.Context(), clock.RealClock{})

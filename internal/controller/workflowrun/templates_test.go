@@ -89,9 +89,8 @@ func (w *world) deleteRevision(ctx context.Context, workflow, revision string) {
 	}})).To(Succeed())
 }
 
-// withoutItsRevision is a run that nobody drives, and whose revision was deleted in the middle of
-// it; its Workflow is there.
-func (w *world) withoutItsRevision(ctx context.Context) (*v1alpha1.Workflow, *v1alpha1.WorkflowRun) {
+// abandoned is a run that follows a Workflow, has two jobs in flight, and is driven by nobody.
+func (w *world) abandoned(ctx context.Context) (*v1alpha1.Workflow, *v1alpha1.WorkflowRun) {
 	GinkgoHelper()
 	wf := w.workflow(ctx, "report", templateOf(diamond()...))
 	a := w.newReplica(ctx, "a")
@@ -99,6 +98,14 @@ func (w *world) withoutItsRevision(ctx context.Context) (*v1alpha1.Workflow, *v1
 	a.inFlight(ctx, run, 2)
 	a.kill(ctx)
 	w.dropLock(ctx, run)
+	return wf, run
+}
+
+// withoutItsRevision is an abandoned run whose revision was deleted in the middle of it; its
+// Workflow is there.
+func (w *world) withoutItsRevision(ctx context.Context) (*v1alpha1.Workflow, *v1alpha1.WorkflowRun) {
+	GinkgoHelper()
+	wf, run := w.abandoned(ctx)
 	w.deleteRevision(ctx, "report", revisionOf(wf))
 	return wf, run
 }
@@ -430,12 +437,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 	// mutation: findJobs that takes any refusal for the end of its revision.
 	It("leaves none behind either where its revision may not be read for a moment", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.workflow(ctx, "report", templateOf(diamond()...))
-		a := w.newReplica(ctx, "a")
-		run := w.following(ctx, "report", "")
-		a.inFlight(ctx, run, 2)
-		a.kill(ctx)
-		w.dropLock(ctx, run)
+		_, run := w.abandoned(ctx)
 		b := w.newReplica(ctx, "b")
 		refused := false
 		live := interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {

@@ -10,8 +10,9 @@
 //
 //	b   creates its Lease, lists the members, reads the object
 //	a   sees two members, the same two for 3 s; b should have 33 partitions
-//	a   ends the work of 8 of them: Handler.Lose says of which passes in flight have ended
-//	a   lists the members once more, and writes "b, term 18" for these
+//	a   lists the members, and ends the work of 8 of them: Handler.Lose says of which passes in
+//	    flight have ended
+//	a   writes "b, term 18" for these
 //	b   sees the write by its watch: Handler.Gain
 //	a   goes on with the next 8
 //
@@ -53,6 +54,9 @@
 //   - Writes of the object replace the version that they were decided on.
 //   - An entry is given away after Handler.Lose has ended the work of its partition, or Drain is
 //     over, which is less than the time that who leaves has. It does not wait for that of others.
+//   - To whom it is given says a list that came a moment before the work began to end. Another is
+//     taken where that one is older than 250 ms when the work has ended, or where another member
+//     was seen to have lost its last entry since: it may have left.
 //
 // # Edits by hand
 //

@@ -54,6 +54,9 @@ type Timing struct {
 	Renew time.Duration
 	// Look is the time from one look at the members to the next: 1 s.
 	Look time.Duration
+	// Fresh is for how long a list says whom partitions are given to: a quarter of Look, 250 ms at
+	// most.
+	Fresh time.Duration
 	// Settle is how long the members must be the same before partitions are moved: 3 s.
 	Settle time.Duration
 	// Drain bounds one call of Handler.Lose: 1.2 s. Whatever does not end by then is cut off, and a
@@ -74,6 +77,7 @@ func (t Timing) or() Timing {
 	fill(&t.Margin, t.Lease/6)
 	fill(&t.Renew, t.Lease/3)
 	fill(&t.Look, t.Lease/6)
+	fill(&t.Fresh, min(t.Look/4, 250*time.Millisecond))
 	fill(&t.Settle, t.Lease/2)
 	fill(&t.Stop, min(max(5*time.Second, t.Lease), 8*time.Second))
 	fill(&t.Drain, min(t.Lease/2, t.Stop/5)) // who leaves has the time to write whom all goes to
@@ -100,6 +104,8 @@ type Keeper struct {
 	owned [Partitions]atomic.Int64 // the session in which it is owned; 0: it is not
 	until atomic.Pointer[validity]
 	known atomic.Pointer[rules.Effective]
+	// told is the version of the object that the watch last told of; nil: of none.
+	told atomic.Pointer[string]
 
 	// renewNow and lookNow ask the two loops not to wait.
 	renewNow, lookNow chan struct{}
@@ -121,7 +127,7 @@ func New(o Options) *Keeper {
 	k := &Keeper{
 		opts: o, timing: t, began: o.Clock.Now(), users: users{}, health: newHealth(o, t), gaps: gaps{map[int]rules.Time{}, map[int]rules.Time{}},
 		member: rules.NewMember(o.Member, rules.Settings{
-			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk,
+			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk, Fresh: t.Fresh,
 		}),
 		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), fatal: make(chan error, 1),
 	}
@@ -186,7 +192,13 @@ func (k *Keeper) leave(ctx context.Context) {
 	})
 	k.apply(func(m *rules.Member, now rules.Time) { m.Marked(k.health.said, now) })
 	nudge(k.lookNow)
-	if !k.await(ctx, k.timing.Stop*3/5-k.opts.Clock.Since(began), k.finished) {
+	marked, none := k.opts.Clock.Now(), len(k.claimed()) == 0
+	if !k.await(ctx, k.timing.Stop*3/5-k.opts.Clock.Since(began), func() bool {
+		k.apply(func(*rules.Member, rules.Time) {}) // the time in which it waits for a list may be over
+		// Who listed the members a moment before may give it partitions still. One that had some
+		// need not wait: its last write has such gifts refused.
+		return k.finished() && (!none || k.opts.Clock.Since(marked) > 2*k.timing.Fresh)
+	}) {
 		k.opts.Log.Info("Partitions could not all be handed on in time: they stand still until the own Lease counts no more", "left", k.claimed())
 	}
 }

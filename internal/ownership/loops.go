@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
@@ -119,60 +120,94 @@ func (k *Keeper) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case _, open := <-w.ResultChan():
+		case e, open := <-w.ResultChan():
 			if !open {
 				return
 			}
+			k.told.Store(versionIn(e))
 			nudge(k.lookNow)
 		}
 	}
 }
 
+// versionIn is the version of the object that an event tells of; nil: of none.
+func versionIn(e watch.Event) *string {
+	if object, ok := e.Object.(*corev1.ConfigMap); ok && e.Type != watch.Deleted {
+		return &object.ResourceVersion
+	}
+	return nil
+}
+
 // looks looks at the members and at the owners until ctx ends, and writes what this member changes:
-// at all in each interval, and at the owners alone when it is asked to.
+// at all in each interval, and at what is due when it is asked to.
 func (k *Keeper) looks(ctx context.Context) {
 	other := &leader{name: k.opts.LeaderLease}
 	full := -k.timing.Look // when the last round began
 	for failed := 0; ; {
-		err := k.lookOnce(ctx, other, &full)
+		err := k.lookOnce(ctx, other, &full, failed > 0)
 		if errors.Is(err, ErrOtherInstallation) {
 			k.fatal <- err
 			return
 		}
+		wait := k.spread(k.timing.Look) - (k.now() - full)
 		if err == nil || ctx.Err() != nil {
 			failed = 0
+			if list, _ := k.due(); list { // to move the next ones
+				nudge(k.lookNow)
+			}
 		} else {
 			if failed%10 == 0 {
 				k.opts.Log.Info("The owners of partitions were not looked at", "failures", failed+1, "cause", err.Error())
 			}
 			failed++
+			if list, gift := k.due(); list || gift {
+				wait = min(wait, k.spread(k.timing.Fresh))
+			}
 		}
-		if !k.pause(ctx, max(0, k.spread(k.timing.Look)-(k.now()-full)), k.lookNow) {
+		if !k.pause(ctx, max(0, wait), k.lookNow) {
 			return
 		}
 	}
 }
 
-// lookOnce does what is due.
-func (k *Keeper) lookOnce(ctx context.Context, other *leader, full *rules.Time) error {
+// lookOnce does what is due. A gift goes before a round, and so does the list of who leaves, unless
+// the last try failed.
+func (k *Keeper) lookOnce(ctx context.Context, other *leader, full *rules.Time, failed bool) error {
+	list, gift := k.due()
+	first := gift || (list && k.leaves())
 	switch now := k.now(); {
-	case now-*full >= k.timing.Look*9/10:
+	case now-*full >= k.timing.Look*9/10 && (failed || !first):
 		*full = now
 		return k.round(ctx, other)
-	case k.toGive():
+	case gift:
+		return k.write(ctx) // without a look: a conflict has one
+	case list:
 		return k.give(ctx)
+	case k.isNews():
+		return k.glance(ctx)
 	}
-	return k.glance(ctx)
+	return nil
+}
+
+// isNews says whether the watch told of another version than this member knows, or a look is to
+// begin its session. Of its own writes the watch tells, too.
+func (k *Keeper) isNews() bool {
+	told := k.told.Load()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.member.Session() == 0 || told == nil || *told != k.member.Version()
 }
 
 // round looks at everything: the owners, then the members, so that the list proves who is gone.
 func (k *Keeper) round(ctx context.Context, other *leader) error {
 	blockedErr := k.lookForLeader(ctx, other)
-	if err := k.look(ctx); err != nil {
-		return err
+	if list, _ := k.due(); !list || !k.leaves() { // it may have begun to leave meanwhile, and has little time
+		if err := k.look(ctx); err != nil {
+			return err
+		}
 	}
 	if err := k.list(ctx); err != nil {
-		return err
+		return errors.Join(blockedErr, err, k.write(ctx)) // what is to be given was listed before
 	}
 	return errors.Join(blockedErr, k.write(ctx), k.bury(ctx))
 }
@@ -202,18 +237,32 @@ func (k *Keeper) bury(ctx context.Context) error {
 	return nil
 }
 
-// give gives away what this member has stopped working on, to those whom a list shows now.
+// give lists who is there, and gives away what this member has stopped working on. If the list has
+// it end more, that follows.
 func (k *Keeper) give(ctx context.Context) error {
+	if k.isNews() { // the list would use up what asked for a look
+		if err := k.look(ctx); err != nil {
+			return err
+		}
+	}
 	if err := k.list(ctx); err != nil {
 		return err
 	}
 	return k.write(ctx)
 }
 
-func (k *Keeper) toGive() bool {
+// leaves says whether this member hands all on.
+func (k *Keeper) leaves() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.member.ToGive()
+	return k.health.leaving
+}
+
+// due says what there is to do beside a look.
+func (k *Keeper) due() (list, gift bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.member.Due(k.now())
 }
 
 // glance looks at the owners only.
@@ -274,6 +323,11 @@ func (k *Keeper) write(ctx context.Context) error {
 			k.opts.Metrics.writes.WithLabelValues(outcomeConflict).Inc()
 			if err := k.look(ctx); err != nil {
 				return err
+			}
+			if list, _ := k.due(); list { // who wrote may have left
+				if err := k.list(ctx); err != nil {
+					return err
+				}
 			}
 		case err != nil:
 			k.opts.Metrics.writes.WithLabelValues(outcomeError).Inc()

@@ -142,6 +142,91 @@ func TestWhoLeavesHandsOnWhatDoesNotEnd(t *testing.T) {
 	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
 }
 
+// deafens is a fellow that cannot list the members once work has begun to end.
+type deafens struct{ *fellow }
+
+func (d deafens) Lose(ctx context.Context, partitions []int, ended func([]int)) {
+	d.deaf.Store(1 << 30)
+	d.fellow.Lose(ctx, partitions, ended)
+}
+
+// The API server answers a list from its cache, once that is as new as the request: it may take a
+// tenth of a second to find out. Nobody waits for that while a partition has no owner.
+//
+// mutations: move without a fresh list, and giveable that asks for a list of after the end of the
+// work make this fail.
+func TestNobodyWaitsForAListWhileAPartitionHasNoOwner(t *testing.T) {
+	w := newWorld(t)
+	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Fresh: time.Minute}
+	a := w.newFellow("a", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = deafens{f}
+	})
+	a.run()
+	w.eventually("it owns all", func() bool { return a.count() == Partitions })
+	b := w.newFellow("b", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = given{f}
+	})
+	b.run()
+	w.eventually("both are there", func() bool { c := b.known.Load().Claims; return len(c) > 7 && c[7].Owner == "a" })
+	a.end()
+	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
+}
+
+// mutation: looks that waits for the next round after a failure makes this fail.
+func TestWhoLeavesTriesAgainAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 4 * time.Second, Settle: time.Hour, Stop: 8 * time.Second}
+	a := w.join("a")
+	w.eventually("it owns all", func() bool { return a.count() == Partitions })
+	b := w.newFellow("b", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = given{f}
+	})
+	b.run()
+	w.eventually("both are there", func() bool { c := b.known.Load().Claims; return len(c) > 7 && c[7].Owner == "a" })
+	a.deaf.Store(6)
+	a.end()
+	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
+}
+
+// outlives is a fellow whose work does not end before that of another one.
+type outlives struct {
+	*fellow
+	other *fellow
+}
+
+func (o outlives) Lose(ctx context.Context, partitions []int, ended func([]int)) {
+	o.other.end()
+	o.fellow.Lose(ctx, partitions, ended)
+}
+
+// mutation: leave that is over at once where there is nothing to hand on makes this fail.
+func TestNothingIsGivenToWhoHasJustLeft(t *testing.T) {
+	w := newWorld(t)
+	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Fresh: 500 * time.Millisecond}
+	b := w.newFellow("b", nil)
+	a := w.newFellow("a", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = outlives{f, b}
+	})
+	a.run()
+	w.eventually("it owns all", func() bool { return a.count() == Partitions })
+	c := w.newFellow("c", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = given{f}
+	})
+	b.run()
+	c.run()
+	w.eventually("all are there", func() bool {
+		claims, others := c.known.Load().Claims, b.known.Load().Claims
+		return len(claims) > 7 && claims[7].Owner == "a" && len(others) > 7
+	})
+	a.end()
+	w.eventually("the other owns all", func() bool { return c.count() == Partitions })
+}
+
 // mutation: await that makes a ticker of a bound that is over panics.
 func TestKeeper_WhoWasPausedWhileItLeavesEndsAtOnce(t *testing.T) {
 	k := New(Options{Member: "me", Clock: clock.RealClock{}, Log: logr.Discard()})

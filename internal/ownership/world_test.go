@@ -55,8 +55,9 @@ type fellow struct {
 	*Keeper
 	w       *world
 	name    string
-	cut     atomic.Bool // its calls fail
-	blind   atomic.Bool // it cannot read the owners
+	cut     atomic.Bool  // its calls fail
+	blind   atomic.Bool  // it cannot read the owners
+	deaf    atomic.Int64 // so many lists of the members fail
 	unfit   atomic.Bool
 	writes  atomic.Int64
 	stop    context.CancelFunc
@@ -105,6 +106,9 @@ func (w *world) newFellow(name string, change func(*Options)) *fellow {
 			return errors.Join(cut(), c.Get(ctx, key, o, opts...))
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if f.deaf.Add(-1) >= 0 {
+				return errCut
+			}
 			return errors.Join(cut(), c.List(ctx, l, opts...))
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

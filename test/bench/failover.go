@@ -10,14 +10,9 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/syncopate-dev/syncopate/internal/devenv"
-	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
+	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
 const (
@@ -148,7 +143,7 @@ func (s shape) measure(ctx context.Context, st *stage, r *report) (err error) {
 
 // begin starts replicas and a worker, and runs that they drive.
 func (s shape) begin(ctx context.Context, w *world) (*starts, error) {
-	if err := w.forgetOwners(ctx); err != nil {
+	if err := hostile.ForgetOwners(ctx, w.k8s); err != nil {
 		return nil, err
 	}
 	began := &starts{byRun: map[string][]stint{}}
@@ -206,13 +201,6 @@ func (s shape) report(r *report, began *starts, driver map[string]string, name s
 		usual := in.add("p99 before", "s", percentile(before, 99).Seconds())
 		in.add("p99 after", "s", percentile(after, 99).Seconds()).atMost(2 * usual.Value)
 	}
-}
-
-// forgetOwners deletes what earlier replicas wrote of who owns what: they had streams of their own.
-func (w *world) forgetOwners(ctx context.Context) error {
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devenv.OperatorNamespace, Name: ownership.ObjectName}}
-	return errors.Join(w.k8s.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(devenv.OperatorNamespace)),
-		client.IgnoreNotFound(w.k8s.Delete(ctx, object)))
 }
 
 // drivers are the replicas that last wrote each run, by the UID of the run.

@@ -64,7 +64,7 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 		neighbourPace, st.neighbourTime(1), st.neighbourTime(len(hostile.Kinds())), neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners it is about as many changes beside a tenant who does no harm, and of all together as many as refused-results has: neighbours feel a change, whoever is to blame.")
 	r.note("Elsewhere: the same harm in another installation on the same machine, with an API server, NATS, Redis and an operator of its own. What neighbours wait then is the machine's part. Beside kinds that change owners there are the reference's changes here, too. The harm's clients are a process of their own that takes only what others leave (nice 19).")
-	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
+	r.note("One operator, and two for the moment of a change of owner, which share the runs. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
 	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of the reference, and of elsewhere", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
 	return nil

@@ -47,7 +47,7 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, lull, quietTurns, neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is changes of owner beside a tenant who does no harm, as many or some more, for as long: neighbours feel a change, whoever is to blame.")
 	r.note("Elsewhere: the same harm for %s, in the middle, in another installation on the same machine, with an API server, NATS, Redis and an operator of its own, which are there for that time only. What neighbours wait then is the machine's part.", st.quietTime())
-	r.note("The harm's clients are a process of their own that takes only what others leave (nice 19). One operator without leader election, and two for the moment of a change of owner.")
+	r.note("The harm's clients are a process of their own that takes only what others leave (nice 19). One operator, and two for the moment of a change of owner, which share the runs.")
 	r.plot(barPlot{title: "Neighbours' p99 beside one run of a kind, in parts of the reference, and of elsewhere", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	return nil
 }

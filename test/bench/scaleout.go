@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	tcpdoor "github.com/syncopate-dev/syncopate/internal/testenv/door"
+	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
 const (
@@ -64,7 +65,7 @@ func (c *capacity) measure(ctx context.Context, st *stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
-	if err := w.forgetOwners(ctx); err != nil {
+	if err := hostile.ForgetOwners(ctx, w.k8s); err != nil {
 		return err
 	}
 	if err := w.apiServerAt(ctx, c.away); err != nil {

@@ -37,7 +37,7 @@ var _ = Describe("eight namespaces, seven of them hostile", func() {
 		if os.Getenv("HOSTILE") == "" {
 			Skip("HOSTILE=1 runs it: see make test-hostile")
 		}
-		s := &hostile.Scene{Env: env, Client: k8s, Binary: binary, Name: fmt.Sprintf("play-%d", worlds.Add(1)), Shared: true}
+		s := &hostile.Scene{Env: env, Client: k8s, Binary: binary, Name: fmt.Sprintf("play-%d", worlds.Add(1))}
 		DeferCleanup(func(ctx context.Context) { Expect(s.Close(ctx)).To(Succeed()) })
 		Expect(hostile.Open(ctx, s)).To(Succeed())
 		n, err := s.Neighbours(ctx, neighbourPace)

@@ -25,8 +25,8 @@ const (
 	watchEvery = 10 * time.Millisecond
 )
 
-// Operators are the processes of a scene: one, and for the moment of a change two, which share the
-// runs or not, as the scene says.
+// Operators are the processes of a scene: one, and for the moment of a change two. They share the
+// runs, as they do by default.
 type Operators struct {
 	scene *Scene
 
@@ -61,11 +61,8 @@ func (o *Operators) start(ctx context.Context) error {
 func (o *Operators) launch(ctx context.Context) (*devenv.Manager, error) {
 	o.started++
 	s := o.scene
-	args := []string{"--nats-prefix", s.Name}
-	if s.Shared {
-		args = append(args, "--leader-elect=true", "--ownership=shards")
-	}
-	m, err := s.Env.StartManager(ctx, s.Binary, fmt.Sprintf("%s-operator-%d", s.Name, o.started), args...)
+	m, err := s.Env.StartManager(ctx, s.Binary, fmt.Sprintf("%s-operator-%d", s.Name, o.started),
+		"--nats-prefix", s.Name, "--leader-elect=true", "--ownership=shards")
 	if err != nil {
 		return nil, err
 	}

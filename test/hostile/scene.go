@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
@@ -44,9 +46,6 @@ type Scene struct {
 	// Name is the prefix of namespaces, streams, policies and operators; lower case, at
 	// most 20 bytes.
 	Name string
-	// Shared says that operators divide the runs among them, as they do by default. Without it each
-	// drives all of them, so that for the moment of a change two do.
-	Shared bool
 	// Operators drive the runs. A process that only does harm has none.
 	Operators *Operators
 
@@ -65,7 +64,20 @@ func Open(ctx context.Context, s *Scene) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
+	if err := ForgetOwners(ctx, s.Client); err != nil {
+		return err
+	}
 	return s.Operators.start(ctx)
+}
+
+// ForgetOwners deletes what operators of before have left of who drives which run. With another
+// prefix, an operator would refuse to start.
+func ForgetOwners(ctx context.Context, c client.Client) error {
+	owners := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devenv.OperatorNamespace, Name: ownership.ObjectName}}
+	return errors.Join(
+		c.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(devenv.OperatorNamespace)),
+		client.IgnoreNotFound(c.Delete(ctx, owners)),
+	)
 }
 
 func (s *Scene) connect() error {

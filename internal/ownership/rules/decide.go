@@ -45,13 +45,28 @@ func (m *Member) accept(now Time) (gained []int) {
 	return gained
 }
 
-// move begins the end of the work of partitions that others should have: one chunk at a time, so
-// that the gap of each is short. Who leaves ends all at once: what does not end in time would keep
-// the places of a chunk from the rest. The entry is written when Handler.Lose has ended the work.
+// move begins the end of the work of partitions that others should have, once a fresh list says who
+// they are: a list would take a while in which nobody works on them. Half of the time for which it
+// counts is left then for the work to end. Who is blocked does not wait for a list, and who leaves
+// for no longer than Fresh: it has little time. The entry is written when Handler.Lose has
+// ended the work.
 func (m *Member) move(now Time) {
+	late := m.mark.Leaving && now-m.leftAt > m.Fresh
+	if !m.mark.Blocked && !m.fresh(now, m.Fresh/2) && !late {
+		return
+	}
+	for _, p := range m.toMove(now) {
+		m.stop(p, draining)
+	}
+}
+
+// toMove are partitions that others should have: one chunk at a time, so that the gap of each is
+// short. Who leaves ends all at once: what does not end in time would keep the places of a chunk
+// from the rest.
+func (m *Member) toMove(now Time) (partitions []int) {
 	must := m.mark.Leaving || m.mark.Blocked
 	if !must && !m.mayMove(now) {
-		return
+		return nil
 	}
 	desired := desiredOf(m.Partitions, m.eligible)
 	left := m.Chunk - m.underWay()
@@ -59,11 +74,16 @@ func (m *Member) move(now Time) {
 		left = m.Partitions
 	}
 	for p := range m.places {
-		if left > 0 && (must || desired[p] != m.name) && m.movable(p, must) {
-			m.stop(p, draining)
-			left--
+		if len(partitions) < left && (must || desired[p] != m.name) && m.movable(p, must) {
+			partitions = append(partitions, p)
 		}
 	}
+	return partitions
+}
+
+// fresh says whether the last list came a moment ago, and nothing is known to have changed since.
+func (m *Member) fresh(now, moment Time) bool {
+	return m.everListed && !m.outdated && now-m.heard <= moment
 }
 
 // movable says whether this member acts on p, and may end that. Who gave it may have seen what this
@@ -91,7 +111,7 @@ func (m *Member) underWay() (n int) {
 
 // Propose is what Effective should be; nil: it is as it should be, as far as this member may say.
 // It is written in the place of the version base, and of no other; an empty base is no object.
-// Whatever becomes of the write, a Look comes next.
+// A write that was refused is followed by a Look.
 func (m *Member) Propose(now Time, made Making) (next *Effective, base string) {
 	m.lapse(now)
 	switch m.looked {
@@ -167,28 +187,52 @@ func (m *Member) ownerOf(p int, desired string, now Time) (owner string, change 
 	case at.stage != idle || m.mark.Blocked || m.held(now):
 		return "", false
 	case c.Owner == m.name:
-		return desired, m.giveable(p)
+		return desired, m.giveable(p, now)
 	}
 	return m.name, desired == m.name && (c.Owner == "" || m.lost(c.Owner))
 }
 
 // giveable says whether an own entry on which nobody acts may be written again, for any member that
-// a list shows now: an older list may have one that has left. What was given a moment ago is
-// accepted instead.
-func (m *Member) giveable(p int) bool {
+// a list shows: a fresh one, or one that was sent after the work had ended. An older list may have
+// one that has left. What was given a moment ago is accepted instead.
+func (m *Member) giveable(p int, now Time) bool {
 	void := m.known.Claims[p].Term <= m.places[p].void || m.mark.Leaving
-	return void && m.listed >= m.places[p].since && !m.without(ruleOwnVoid)
+	return void && !m.wantsListFor(p, now) && !m.without(ruleOwnVoid)
 }
 
-// ToGive says whether there are partitions that this member has stopped working on, and that wait
-// for a list to be given to another.
-func (m *Member) ToGive() bool {
-	for p, at := range m.places {
-		if m.looked == good && at.stage == idle && m.known.Claims[p].Owner == m.name && m.listed < at.since {
-			return true
-		}
+func (m *Member) wantsListFor(p int, now Time) bool {
+	if m.without(ruleListBeforeGift) {
+		return false
 	}
-	return false
+	return m.outdated || (m.listed < m.places[p].since && !m.fresh(now, m.Fresh))
+}
+
+// Due says what there is to do beside a look: a list, for which partitions wait that are to be
+// given to another, or whose work is to end before that; and a gift of what this member has stopped
+// working on, which a write makes.
+func (m *Member) Due(now Time) (list, gift bool) {
+	if m.mark.Blocked || !m.session || m.looked != good {
+		return false, false
+	}
+	list = !m.fresh(now, m.Fresh/2) && len(m.toMove(now)) > 0
+	for p := range m.places {
+		l, g := dueFor(m, p, now)
+		list, gift = list || l, gift || g
+	}
+	return list, gift
+}
+
+// dueFor is Due for a partition that begins to move, or has begun.
+func dueFor(m *Member, p int, now Time) (list, gift bool) {
+	switch stage := m.places[p].stage; {
+	case stage == draining:
+		return m.outdated, false // while its work ends
+	case stage != idle || m.known.Claims[p].Owner != m.name:
+		return false, false
+	case m.wantsListFor(p, now):
+		return true, false
+	}
+	return false, m.giveable(p, now) && !m.held(now)
 }
 
 // lost says whether the owner of an entry acts no more: its Lease is over by a list that was sent

@@ -31,6 +31,11 @@ func (e Effective) clone() Effective {
 	return e
 }
 
+// has says whether a member owns a partition.
+func (e *Effective) has(owner string) bool {
+	return slices.ContainsFunc(e.Claims, func(c Claim) bool { return c.Owner == owner })
+}
+
 // wellFormed says whether e has an entry for each of n partitions.
 func (e Effective) wellFormed(n int) bool {
 	return len(e.Claims) == n && e.Origin != "" && !slices.ContainsFunc(e.Claims, func(c Claim) bool { return c.Term < 1 })

@@ -25,6 +25,9 @@ type Settings struct {
 	Settle Time
 	// Chunk is how many partitions are moved at a time.
 	Chunk int
+	// Fresh is for how long after its answer a list says whom partitions are to be given to. In
+	// that time their work is to end: so no list is waited for while nobody works on them.
+	Fresh Time
 
 	off rule // rules that are switched off, in tests that show what each is for
 }
@@ -101,10 +104,16 @@ type Member struct {
 
 	places []place
 	peers  map[string]peer
-	// listed is when the last list of Leases was sent, listening when the first of an unbroken row
-	// came; never before the first.
-	listed, listening Time
-	everListed        bool
+	// listed is when the last list of Leases was sent, heard when it came, and listening when the
+	// first of an unbroken row came; never before the first.
+	listed, heard, listening Time
+	everListed               bool
+	// leftAt is when this member began to leave.
+	leftAt Time
+	// outdated: since the last list was sent, this member began to leave, another one was seen to
+	// have lost its last entry (it may have given that away to end), or an owner in between was not
+	// seen.
+	outdated bool
 	// proving: the last list was sent after the answer to the last look.
 	proving bool
 	// eligible are the members for Desired, since settled.
@@ -195,6 +204,10 @@ func (m *Member) Eligible() []string { return m.eligible }
 // Known is the last Effective that could be read; it must not be changed. Before the first look it
 // has no claims.
 func (m *Member) Known() Effective { return m.known }
+
+// Version is what the last look, or the last write, found: the resourceVersion of the object;
+// empty: there was none, or nobody has looked yet.
+func (m *Member) Version() string { return m.version }
 
 // Finished says whether a member that leaves has handed all on.
 func (m *Member) Finished() bool {

@@ -39,6 +39,14 @@ var memberEvents = []ofMember{
 		return w.look(p, i) && w.answered(p, i) && w.list(p, i) && w.answered(p, i) && w.write(p, i)
 	}},
 	{"glances", func(w *world, p *process) bool { return idleLoop(w, p) && p.m.version != versionOfObject(w.object) }, func(w *world, p *process, i int) bool { return w.look(p, i) && w.answered(p, i) && w.write(p, i) }},
+	{"gives", func(w *world, p *process) bool {
+		list, gift := p.m.Due(w.now)
+		return idleLoop(w, p) && gift && !list
+	}, (*world).write},
+	{"lists", func(w *world, p *process) bool {
+		list, _ := p.m.Due(w.now)
+		return idleLoop(w, p) && list
+	}, func(w *world, p *process, i int) bool { return w.list(p, i) && w.answered(p, i) && w.write(p, i) }},
 	{"looks slowly", func(w *world, p *process) bool { return idleLoopSlow(w, p) && !p.hasLooked }, func(w *world, p *process, i int) bool {
 		w.left.slow--
 		return w.look(p, i)
@@ -90,6 +98,14 @@ var memberEvents = []ofMember{
 	{"leaves", func(w *world, p *process) bool { return w.left.leaves > 0 && !p.m.mark.Leaving }, func(w *world, p *process, _ int) bool {
 		w.left.leaves--
 		p.m.Marked(Mark{Leaving: true}, w.now)
+		return true
+	}},
+	{"ends", func(w *world, p *process) bool { return w.left.ends > 0 && p.m.mark.Leaving && p.m.Finished() }, func(w *world, p *process, i int) bool {
+		w.left.ends--
+		if w.leases[i].uid == p.uid {
+			w.leases[i] = leaseOf{}
+		}
+		p.crashed, p.left = true, p.openly
 		return true
 	}},
 	{"is blocked, or not any more", func(w *world, p *process) bool { return w.left.blocks > 0 && !p.m.mark.Leaving }, func(w *world, p *process, _ int) bool {
@@ -264,6 +280,7 @@ func (w *world) arrive(p *process) {
 		w.store(p.write)
 		p.call = writeApplied
 	}
+	p.openly = p.call == writeApplied && p.m.mark.Leaving && w.leases[slices.Index(names, p.m.name)].leaving
 	p.look.Version, p.look.Effective = versionOfObject(w.object), p.write
 }
 

@@ -19,6 +19,7 @@ type scenario struct {
 	partitions int
 	begin      beginning
 	left       budget
+	fresh      Time
 }
 
 // beginning is where an exploration starts.
@@ -31,9 +32,9 @@ const (
 	settled           // all have joined, and nothing is to be done
 )
 
-// settings of the model: a Lease of three ticks, no margin.
+// settings of the model: a Lease of two ticks, no margin.
 func settingsOf(s scenario, off rule) Settings {
-	return Settings{Partitions: s.partitions, Lease: 2, Settle: 1, Chunk: 1, off: off}
+	return Settings{Partitions: s.partitions, Lease: 2, Settle: 1, Chunk: 1, Fresh: s.fresh, off: off}
 }
 
 // found is what an exploration found.
@@ -203,12 +204,14 @@ func scenarios() map[string]scenario {
 		"answers are late":            {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, slow: 2}},
 		"members pause":               {members: 2, partitions: 1, begin: settled, left: budget{skips: 6}},
 		"a member dies":               {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1, slow: 1}},
-		"a member leaves":             {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, leaves: 1, slow: 1}},
+		"a member leaves":             {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, leaves: 1, slow: 1}, fresh: 1},
 		"Leases are deleted":          {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, deletedLeases: 2}},
 		"the object is deleted":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 4, deletedObject: 1}},
 		"both are deleted":            {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, deletedObject: 1, deletedLeases: 1}},
 		"the object is garbage":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, garbage: 1, slow: 1}},
 		"a write arrives late":        {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, late: 1, slow: 1}},
+		"two members leave":           {members: 2, partitions: 2, begin: settled, left: budget{skips: 2, leaves: 2, ends: 2}, fresh: 1},
+		"two of three members leave":  {members: 3, partitions: 1, begin: settled, left: budget{skips: 1, leaves: 2, ends: 2}, fresh: 1},
 		"two partitions":              {members: 2, partitions: 2, begin: alone, left: budget{skips: 2, leaves: 1}},
 		"three members":               {members: 3, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1}},
 		"another mode comes and goes": {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, blocks: 2}},
@@ -279,7 +282,9 @@ var wild = []scenario{
 	{members: 2, partitions: 1, begin: settled, left: budget{skips: 8, slow: 2, late: 1}},
 	{members: 2, partitions: 1, begin: settled, left: budget{skips: 8, deletedObject: 2, garbage: 1}},
 	{members: 2, partitions: 1, begin: settled, left: budget{skips: 8, slow: 1, deletedLeases: 3}},
-	{members: 3, partitions: 2, begin: settled, left: budget{skips: 12, slow: 4, late: 1, crashes: 1, leaves: 1, blocks: 2, deletedLeases: 1, deletedObject: 1, garbage: 1}},
+	{members: 3, partitions: 2, begin: settled, left: budget{skips: 8, slow: 4, leaves: 2, ends: 2}, fresh: 1},
+	{members: 3, partitions: 2, begin: settled, left: budget{skips: 12, slow: 6, crashes: 1, deletedObject: 1}},
+	{members: 3, partitions: 2, begin: settled, left: budget{skips: 12, slow: 4, late: 1, crashes: 1, leaves: 1, blocks: 2, deletedLeases: 1, deletedObject: 1, garbage: 1}, fresh: 1},
 }
 
 // TestModelWanders plays histories by chance in larger worlds.
@@ -313,6 +318,7 @@ var mutations = map[rule]string{
 	ruleOwnVoid:              "own void entries stay",
 	ruleCompareAndSwap:       "writes replace whatever stands",
 	ruleLeaving:              "who leaves is given partitions",
+	ruleListBeforeGift:       "an old list says whom partitions are given to",
 }
 
 // history is a world and what happens in it, in order.
@@ -335,6 +341,9 @@ var histories = map[rule]history{
 		"a renews,a ticks,a has ended its work,d looks slowly,a lists slowly,a has an answer,a writes slowly,a has its write applied,a has an answer,time passes," +
 		"a renews,a looks slowly,a has an answer,a lists slowly,a has an answer,a writes slowly," +
 		"d renews,d has an answer,d glances,a has its write applied,a has an answer"},
+	// d sees that it is given the partition before a knows that its own write stands.
+	ruleLoseBeforeWrite: {alone, 2, "a renews,d renews,d ticks,a ticks,time passes," +
+		"a renews,d renews,d ticks,a lists slowly,a has an answer,a writes slowly,a has its write applied,d glances"},
 	// The Lease of d is deleted, made again, and deleted again; a sees neither Lease.
 	ruleLeaseGone: {settled, 3, "d renews,d ticks,a renews,a ticks,time passes," +
 		"the Lease of d is deleted by hand,a renews,a ticks,d renews,d ticks,time passes," +
@@ -381,7 +390,7 @@ func TestRareHistories(t *testing.T) {
 // TestModelFindsMutations switches each rule off that has no history of its own, and has the model
 // find what that breaks.
 func TestModelFindsMutations(t *testing.T) {
-	for r := ruleSentAt; r <= ruleLeaving; r <<= 1 {
+	for r := ruleSentAt; r <= ruleListBeforeGift; r <<= 1 {
 		if histories[r].events != "" {
 			continue
 		}

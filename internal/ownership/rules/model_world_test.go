@@ -44,8 +44,11 @@ const (
 // process is one member as a process.
 type process struct {
 	m       *Member
-	crashed bool
-	uid     int // of the Lease that it made
+	crashed bool // or ended
+	// openly: its last write stood after its Lease had said that it leaves. left: it has ended
+	// after that.
+	openly, left bool
+	uid          int // of the Lease that it made
 
 	// hasRenewed and hasLooked are of this unit of time.
 	hasRenewed, hasLooked bool
@@ -65,7 +68,7 @@ type process struct {
 
 // budget bounds faults. Each is an event that may happen at any moment.
 type budget struct {
-	skips, slow, crashes, leaves, blocks, deletedLeases, deletedObject, garbage, late int
+	skips, slow, crashes, leaves, ends, blocks, deletedLeases, deletedObject, garbage, late int
 }
 
 type world struct {
@@ -162,8 +165,23 @@ func (w *world) apply(e *Effective, base int) bool {
 	if w.object.version == 0 {
 		w.object.version = w.origins * 1000 // another object: its versions are others
 	}
+	for i, p := range w.procs {
+		if p.left && gives(e, &w.object, names[i]) {
+			w.fail("%s is given a partition after it has left: it would stand still for a Lease", names[i])
+		}
+	}
 	w.store(e)
 	return true
+}
+
+// gives says whether a content gives a member an entry that it has not in the object.
+func gives(e *Effective, o *served, name string) bool {
+	for p, c := range e.Claims {
+		if c.Owner == name && (len(o.e.Claims) == 0 || o.e.Claims[p] != c) {
+			return true
+		}
+	}
+	return false
 }
 
 // check is evaluated after each event.
@@ -196,7 +214,7 @@ func (w *world) key() string {
 	for i := range w.procs {
 		k.process(i)
 	}
-	k.put(int64(w.left.skips), int64(w.left.slow), int64(w.left.crashes), int64(w.left.leaves), int64(w.left.blocks), int64(w.left.deletedLeases),
+	k.put(int64(w.left.skips), int64(w.left.slow), int64(w.left.crashes), int64(w.left.leaves), int64(w.left.ends), int64(w.left.blocks), int64(w.left.deletedLeases),
 		int64(w.left.deletedObject), int64(w.left.garbage), int64(w.left.late))
 	k.effective(w.late)
 	k.flag(w.late != nil && w.lateBase == w.object.version)
@@ -274,11 +292,11 @@ func (k *keyer) version(member int, v string) {
 
 func (k *keyer) process(i int) {
 	p := &k.w.procs[i]
-	k.flag(p.crashed)
+	k.flag(p.crashed, p.left)
 	if p.crashed {
 		return
 	}
-	k.flag(p.uid > 0, p.renewal, p.renewalGone, p.hasRenewed, p.hasLooked)
+	k.flag(p.uid > 0, p.renewal, p.renewalGone, p.hasRenewed, p.hasLooked, p.openly)
 	if p.renewal {
 		k.age(p.renewalSent)
 	}
@@ -319,12 +337,18 @@ func (k *keyer) member(i int) {
 	k.flag(m.joined, m.session, m.mark.Leaving, m.mark.Blocked, m.everListed, m.noneFit, m.reborn)
 	if m.joined {
 		k.age(m.renewed)
+		k.flag(m.session || m.joinedAt < k.w.now)
 	}
 	if m.session {
 		k.age(m.confirmed)
 	}
 	k.put(int64(m.looked))
-	k.flag(m.version == versionOfObject(k.w.object), m.version == "", m.proving)
+	k.flag(m.version == versionOfObject(k.w.object), m.version == "", m.proving, m.outdated)
+	k.put(int64(min(k.w.now-m.heard, m.Fresh+1)))
+	if m.mark.Leaving {
+		k.put(int64(min(k.w.now-m.leftAt, m.Fresh+1)))
+		k.flag(k.w.procs[i].list.Sent < m.leftAt)
+	}
 	k.effective(&m.known)
 	if m.known.Young || m.reborn {
 		k.age(m.born)
@@ -335,9 +359,11 @@ func (k *keyer) member(i int) {
 		if at.stage == idle {
 			k.put(int64(at.stage), max(at.term, at.void))
 			k.flag(m.listed >= at.since)
+			k.age(at.since)
 		} else {
 			k.put(int64(at.stage), at.term, at.void)
 			k.flag(m.listed > at.since)
+			k.age(at.since)
 		}
 	}
 	for n, name := range names[:len(k.w.procs)] {

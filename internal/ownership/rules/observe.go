@@ -54,6 +54,9 @@ func (m *Member) LeaseGone() {
 // Marked notes what this member says of itself.
 func (m *Member) Marked(mark Mark, now Time) {
 	m.lapse(now)
+	if mark.Leaving && !m.mark.Leaving {
+		m.leftAt, m.outdated = now, true // it gives all to those who are there by then
+	}
 	m.mark = mark
 	m.elect(now)
 }
@@ -75,7 +78,8 @@ func (m *Member) Listed(l List) {
 	if !m.everListed || l.Sent-m.listed >= m.Lease {
 		m.listening = l.Received
 	}
-	m.everListed, m.listed, m.proving = true, l.Sent, true
+	m.everListed, m.listed, m.heard, m.proving = true, l.Sent, l.Received, true
+	m.outdated = m.mark.Leaving && l.Sent < m.leftAt
 	present := map[string]bool{m.name: true}
 	for _, lease := range l.Leases {
 		if lease.Name == m.name {
@@ -212,14 +216,29 @@ func (m *Member) learn(e Effective, now Time) {
 		}
 	}
 	for p, c := range e.Claims {
-		if c.Owner == "" || c.Owner == m.name || (len(m.known.Claims) > 0 && c == m.known.Claims[p]) {
-			continue
+		before := Claim{}
+		if len(m.known.Claims) > 0 {
+			before = m.known.Claims[p]
 		}
-		was := m.peers[c.Owner]
-		was.granted = now
-		m.peers[c.Owner] = was
+		if c != before {
+			m.sawChange(before, c, &e, now)
+		}
 	}
 	m.known = e
+}
+
+// sawChange notes that an entry of e is another one than before. Whoever lost its last one may have
+// left; so may an owner in between, which was never seen.
+func (m *Member) sawChange(before, after Claim, e *Effective, now Time) {
+	lost := before.Owner != "" && before.Owner != m.name && !e.has(before.Owner)
+	if lost || (before.Term > 0 && after.Term > before.Term+1) {
+		m.outdated = true
+	}
+	if after.Owner != "" && after.Owner != m.name {
+		was := m.peers[after.Owner]
+		was.granted = now
+		m.peers[after.Owner] = was
+	}
 }
 
 // begin begins a session, if own Lease was renewed before the look was sent. Entries with this

@@ -42,4 +42,7 @@ const (
 	ruleCompareAndSwap
 	// ruleLeaving: a member that leaves is given nothing.
 	ruleLeaving
+	// ruleListBeforeGift: whom partitions are given to is said by a list that came a moment ago, or
+	// was sent after their work had ended, and that is not outdated.
+	ruleListBeforeGift
 )

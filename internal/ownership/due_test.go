@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
+)
+
+// desk is a Keeper that is not started, and which calls it makes.
+type desk struct {
+	*Keeper
+	calls []string
+	// during is called with each call.
+	during func(call string)
+}
+
+// newDesk is one that acts on all partitions, and has listed the members a moment before.
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	d := &desk{during: func(string) {}}
+	note := func(call string) {
+		d.calls = append(d.calls, call)
+		d.during(call)
+	}
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			note("get " + key.Name)
+			return errors.New("slow")
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			note("list")
+			return nil
+		},
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			note("write")
+			return errors.New("slow")
+		},
+	})
+	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard()})
+	before, owned := rules.Effective{Origin: "o"}, rules.Effective{Origin: "o"}
+	for range Partitions {
+		before.Claims, owned.Claims = append(before.Claims, Claim{Term: 1}), append(owned.Claims, Claim{Owner: "a", Term: 2})
+	}
+	d.apply(func(m *rules.Member, now rules.Time) {
+		d.health.blocked = false // nobody holds the Lease of leader election
+		m.Marked(rules.Mark{}, now)
+		m.Looked(rules.Look{Sent: now, Received: now, Version: "1", Effective: &before})
+		m.Renewed(now, now)
+		m.Looked(rules.Look{Sent: now + 1, Received: now + 1, Version: "1", Effective: &before})
+		m.Listed(rules.List{Sent: now + 2, Received: now + 2})
+		m.Looked(rules.Look{Sent: now + 3, Received: now + 3, Version: "2", Effective: &owned})
+	})
+	d.told.Store(new("2"))
+	return d
+}
+
+// leave has it begin to hand all on.
+func (d *desk) leave() {
+	d.apply(func(m *rules.Member, now rules.Time) {
+		d.health.leaving = true
+		m.Marked(rules.Mark{Leaving: true}, now)
+	})
+}
+
+// end has the work on all partitions end, with a list that counts.
+func (d *desk) end() {
+	d.leave()
+	d.apply(func(m *rules.Member, now rules.Time) { m.Listed(rules.List{Sent: now, Received: now}) })
+	d.apply(func(m *rules.Member, now rules.Time) {
+		var all []int
+		for p := range Partitions {
+			all = append(all, p)
+		}
+		m.Handled(all, now)
+	})
+}
+
+// mutations: lookOnce without leaves or failed, round that looks though it leaves, give without
+// isNews, and isNews that asks for a session only make this fail.
+func TestWhatIsDueComesFirst(t *testing.T) {
+	otherMode := leader{name: "leader"}
+	asksForLeader, owners := "get leader", "get "+ObjectName
+	for name, test := range map[string]struct {
+		before func(*desk)
+		during func(*desk, string)
+		round  bool // it is time for one
+		failed bool
+		want   []string
+	}{
+		"a round":            {round: true, want: []string{asksForLeader, owners}},
+		"nothing":            {},
+		"news":               {before: func(d *desk) { d.told.Store(new("3")) }, want: []string{owners}},
+		"the object is gone": {before: func(d *desk) { d.told.Store(nil) }, want: []string{owners}},
+		"who leaves lists":   {before: (*desk).leave, round: true, want: []string{"list"}},
+		"who leaves has news": {before: func(d *desk) {
+			d.leave()
+			d.told.Store(new("3"))
+		}, want: []string{owners}},
+		"who leaves tries again": {before: (*desk).leave, round: true, failed: true, want: []string{asksForLeader, "list"}},
+		"who leaves in a round": {round: true, during: func(d *desk, call string) {
+			if call == asksForLeader {
+				d.leave()
+			}
+		}, want: []string{asksForLeader, "list"}},
+		"a gift":             {before: (*desk).end, round: true, want: []string{"write"}},
+		"a gift that failed": {before: (*desk).end, round: true, failed: true, want: []string{asksForLeader, owners}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			if test.before != nil {
+				test.before(d)
+			}
+			if test.during != nil {
+				d.during = func(call string) { test.during(d, call) }
+			}
+			full := d.now()
+			if test.round {
+				full -= time.Hour
+			}
+			_ = d.lookOnce(t.Context(), &otherMode, &full, test.failed)
+			if !slices.Equal(d.calls, test.want) {
+				t.Errorf("calls %q, want %q", d.calls, test.want)
+			}
+		})
+	}
+}

@@ -66,8 +66,34 @@ func (s *server) Start(ctx context.Context) error {
 	over := tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: s.certificates.GetCertificate,
 	})
-	serving := &manager.Server{Name: "webhook", Server: h, Listener: over, ShutdownTimeout: new(stopTimeout)}
-	return errors.Join(serving.Start(ctx), h.Close())
+	return s.serve(ctx, h, over)
+}
+
+// serve serves until ctx ends, and gives requests that are under way stopTimeout then. That some
+// take longer, or that an API server has just made a connection, is no error.
+func (s *server) serve(ctx context.Context, h *http.Server, l net.Listener) error {
+	ended := make(chan error, 1)
+	go func() { ended <- h.Serve(l) }()
+	select {
+	case err := <-ended:
+		return errors.Join(fmt.Errorf("serve the webhook: %w", err), h.Close())
+	case <-ctx.Done():
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	err := h.Shutdown(bounded)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Info("Connections to the webhook that were in use, or new, are cut off", "after", stopTimeout)
+		err = nil
+	}
+	err = errors.Join(err, h.Close())
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	if err != nil {
+		return fmt.Errorf("stop the webhook: %w", err)
+	}
+	return nil
 }
 
 // ready is a healthz.Checker.

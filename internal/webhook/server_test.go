@@ -9,10 +9,14 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // stubSource has a certificate, or none.
@@ -42,7 +46,8 @@ func TestReadiness(t *testing.T) {
 }
 
 // mutation: a server that waits for its connections without an end makes this fail; so does one
-// that is ready after its end, as a process that still gives its leases back.
+// that is ready after its end, as a process that still gives its leases back, or that
+// logs an error.
 func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
 	cert, key := selfSigned(t, "hook")
 	pair, err := tls.X509KeyPair(cert, key)
@@ -50,13 +55,22 @@ func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr, arrived := net.JoinHostPort("localhost", strconv.Itoa(freePort(t))), make(chan struct{})
-	s := &server{addr: addr, log: logr.Discard(), certificates: pairSource{&pair}, handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	var told, failed atomic.Int64
+	logger := funcr.New(func(_, args string) {
+		switch {
+		case strings.Contains(args, `"error"=`):
+			failed.Add(1)
+		case strings.Contains(args, "cut off"):
+			told.Add(1)
+		}
+	}, funcr.Options{})
+	s := &server{addr: addr, log: logger, certificates: pairSource{&pair}, handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
 	})}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Start(ctx) }()
+	go func() { ended <- s.Start(log.IntoContext(ctx, logger)) }()
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
@@ -83,6 +97,9 @@ func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	<-asked
+	if failed.Load() > 0 || told.Load() != 1 {
+		t.Errorf("%d errors in the log, told %d times", failed.Load(), told.Load())
+	}
 	if err := s.ready(nil); !errors.Is(err, errNotListening) {
 		t.Errorf("it ended, and ready says %v", err)
 	}
@@ -108,5 +125,17 @@ func TestAnAddressInUseIsAnError(t *testing.T) {
 	}
 	if s.ready(nil) == nil {
 		t.Error("ready")
+	}
+}
+
+// mutation: serve that takes such an end for one that was asked for makes this fail.
+func TestAListenerThatFailsIsAnError(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
+	if err != nil || l.Close() != nil {
+		t.Fatal(err)
+	}
+	s := &server{log: logr.Discard()}
+	if err := s.serve(t.Context(), &http.Server{ReadHeaderTimeout: headerTimeout}, l); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("error %v", err)
 	}
 }

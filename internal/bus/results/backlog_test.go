@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -174,11 +177,42 @@ func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 	}
 }
 
+// mutation: raiseBound that tells people of what its own end cut off makes this fail.
+func TestABoundThatWasNotRaisedBeforeAPartitionWasLeftIsNoError(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int64
+	b := newTestConsumer(t, natstest.Start(t), countBounds(&told))
+	want := b.config(0)
+	old := want
+	old.MaxAckPending = 1_000
+	got, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if b.raiseBound(left, want, got) != got || told.Load() > 0 {
+		t.Errorf("told %d times", told.Load())
+	}
+}
+
+// countBounds counts the lines that say of a consumer that it keeps its bound.
+func countBounds(told *atomic.Int64) func(*config) {
+	return func(c *config) {
+		c.Log = funcr.New(func(_, args string) {
+			if strings.Contains(args, "keeps its bound") {
+				told.Add(1)
+			}
+		}, funcr.Options{})
+	}
+}
+
 // Where an account may not have that bound, results are consumed all the same. mutation: a refusal
-// that ends the subscription makes this fail.
+// that ends the subscription, or that nobody is told of, makes this fail.
 func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	t.Parallel()
-	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = 1_000 * protocol.Partitions })
+	var told atomic.Int64
+	b := newTestConsumer(t, natstest.Start(t), countBounds(&told), func(c *config) { c.AckPending = 1_000 * protocol.Partitions })
 	_, stop := collect(t, b)
 	bustest.Eventually(t, "consumers are there", func() bool { return unsettled(t, b) == 0 })
 	stop()
@@ -202,4 +236,5 @@ func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	if c := consumer.CachedInfo().Config; c.MaxAckPending != 1_000 {
 		t.Errorf("consumer %+v", c)
 	}
+	bustest.Eventually(t, "it is told", func() bool { return told.Load() > 0 })
 }

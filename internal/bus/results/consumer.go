@@ -175,7 +175,9 @@ func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig
 	raised.MaxAckPending = want.MaxAckPending
 	updated, err := c.conn.JetStream.UpdateConsumer(ctx, c.conn.Names.ResultsStream(), raised)
 	if err != nil {
-		c.conn.Log.Error(err, "Consumer keeps its bound: delayed results of one run can hold up those of others", "consumer", raised.Durable, "bound", was)
+		if ctx.Err() == nil { // else the partition was left: whoever follows it next raises the bound
+			c.conn.Log.Error(err, "Consumer keeps its bound: delayed results of one run can hold up those of others", "consumer", raised.Durable, "bound", was)
+		}
 		return got
 	}
 	c.conn.Log.Info("Consumer has the bound of this version", "consumer", raised.Durable, "was", was, "is", want.MaxAckPending)

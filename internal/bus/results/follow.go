@@ -63,7 +63,8 @@ func (c *Consumer) Leave(ctx context.Context, partitions ...int) error {
 type following struct {
 	mu     sync.Mutex
 	wanted map[int]bool
-	// anew are those whose consumer on the server is to be made anew before the next feed starts.
+	// anew are those whose consumer on the server is to be made anew by the next feed. If that one
+	// ends before it could, say because NATS was away, the one after it does.
 	anew map[int]bool
 	// feeds are those that run, and those that have not ended yet.
 	feeds map[int]*running
@@ -83,10 +84,10 @@ func (f *following) follow(partitions []int, anew bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range partitions {
-		f.wanted[p] = true
-		if anew && f.feeds[p] == nil {
+		if anew && (f.feeds[p] == nil || !f.wanted[p]) { // none follows it: one that was left is about to end
 			f.anew[p] = true
 		}
+		f.wanted[p] = true
 		f.begin(p)
 	}
 }
@@ -138,6 +139,9 @@ func (f *following) ended(r *running) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.feeds, r.partition)
+	if r.anew {
+		f.anew[r.partition] = true
+	}
 	if f.wanted[r.partition] {
 		f.begin(r.partition)
 	}

@@ -128,6 +128,72 @@ func TestConsumer_TakesOverFromAProcessThatIsGone(t *testing.T) {
 	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, next) == 0 })
 }
 
+// heldElsewhere has somebody who is gone hold a result of each job.
+func heldElsewhere(t *testing.T, b *Consumer, ids ...protocol.JobID) {
+	t.Helper()
+	of, err := b.ensure(t.Context(), partitionOf(ids[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		bustest.Answer(t, b.conn, id, bustest.Succeeded)
+	}
+	batch, err := of.Fetch(len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bustest.Receive(t, "results elsewhere", batch.Messages(), len(ids))
+}
+
+// mutation: ended that forgets what its feed did not come to makes this fail: AckWait is too long
+// to help.
+func TestConsumer_TakesOverThoughItLeftBeforeItCould(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := newTestConsumer(t, s, ackWait(time.Hour))
+	if err := b.Leave(t.Context(), protocol.AllPartitions()...); err != nil {
+		t.Fatal(err)
+	}
+	id := bustest.JobID(1)
+	heldElsewhere(t, b, id)
+	got, _ := collect(t, b)
+	s.Shutdown()
+	bustest.Eventually(t, "NATS is away", func() bool { return !b.conn.Connected() })
+	b.TakeOver(partitionOf(id))
+	if err := b.Leave(t.Context(), partitionOf(id)); err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(partitionOf(id))
+	s.Restart()
+	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
+}
+
+// mutation: follow that takes a feed which is ending for one that follows makes this fail, as
+// above.
+func TestConsumer_TakesOverWhatIsJustEnding(t *testing.T) {
+	t.Parallel()
+	b := newTestConsumer(t, natstest.Start(t), ackWait(time.Hour))
+	ids := inPartition(2)
+	heldElsewhere(t, b, ids[0])
+	got, goOn := make(chan *Delivery, 10), make(chan struct{})
+	consume(t, b, func(_ context.Context, d *Delivery) {
+		got <- d
+		<-goOn
+	})
+	bustest.Answer(t, b.conn, ids[1], bustest.Succeeded)
+	bustest.Receive(t, "a result", got, 1) // whose handler keeps the feed from its end
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = b.Leave(short, partitionOf(ids[0])) // it says that it did not wait
+	b.TakeOver(partitionOf(ids[0]))
+	close(goOn)
+	bustest.Eventually(t, "the other result comes", func() bool {
+		d := bustest.Receive(t, "results", got, 1)[0]
+		settle(t, d, nil)
+		return d.ID == ids[0]
+	})
+}
+
 // Follow right after a Leave that did not wait is followed once the old feed has ended.
 // mutation: ended that starts none makes this fail.
 func TestConsumer_FollowsAgainWhatIsJustEnding(t *testing.T) {

@@ -21,11 +21,16 @@ const debug = 1
 // would go on with the priority of that: after a start all objects that are there would come behind
 // each new one for as long as they only wait for times, and one that was once let in before others
 // would be so for ever.
+//
+// A pass that fails comes again by the backoff of its queue, which takes no time beside an error.
 func UntilStop(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)
 		if ctx.Err() == nil {
 			result.Priority = new(0)
+			if err != nil {
+				result.RequeueAfter = 0 // or it warns of that, with words for developers
+			}
 			return result, err //nolint:wrapcheck // of the controller, for its caller
 		}
 		if err != nil {

@@ -32,6 +32,24 @@ func TestAPassThatComesAgainIsAsUrgentAsOthers(t *testing.T) {
 	}
 }
 
+// controller-runtime takes no time beside an error, and warns of it with words for developers.
+//
+// mutations: a result that has a time beside an error, or none without one.
+func TestAPassThatFailsAsksForNoTime(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cause error
+		want  time.Duration
+	}{"it fails": {errors.New("no place"), 0}, "it does not": {nil, time.Second}} {
+		r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Second}, c.cause
+		}))
+		if result, err := r.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, c.cause) || result.RequeueAfter != c.want {
+			t.Errorf("%s: again after %s, %v", name, result.RequeueAfter, err)
+		}
+	}
+}
+
 // mutation: an error of a pass that ends with its operator, none of one that goes on, or a cause
 // that nobody can find, makes this fail.
 func TestAPassThatEndsWithItsOperatorIsNoError(t *testing.T) {
@@ -46,7 +64,7 @@ func TestAPassThatEndsWithItsOperatorIsNoError(t *testing.T) {
 			r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: time.Second}, errors.New("no place")
 			}))
-			if result, err := r.Reconcile(ctx, reconcile.Request{}); err == nil || result.RequeueAfter != time.Second {
+			if result, err := r.Reconcile(ctx, reconcile.Request{}); err == nil {
 				t.Errorf("while it works: %+v, %v", result, err)
 			}
 			if len(lines) > 0 {

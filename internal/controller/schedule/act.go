@@ -26,9 +26,16 @@ var errOld = errors.New("the cache has an older version")
 const createPause = 5 * time.Second
 
 // act does what a stored decision says. It returns when to try again what could not be done, or 0.
+// It ends between two calls when the schedule is to be handed over, which is an error: the other
+// runs of the partition would stand still for as long. The next owner decides the rest again.
 func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, mem *memory) (retry time.Duration, err error) {
+	early, cancel := r.Driven.Early(ctx, s.UID)
+	defer cancel()
 	r.tell(s, d)
 	for _, slot := range d.Create {
+		if err := handedOver(early); err != nil {
+			return 0, err
+		}
 		wait, err := r.settle(ctx, s, in, d, slot, mem)
 		if err != nil {
 			return 0, err
@@ -36,12 +43,23 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 		retry = sooner(retry, wait)
 	}
 	for i := range d.Cancel {
+		if err := handedOver(early); err != nil {
+			return 0, err
+		}
 		if err := r.cancel(ctx, s, &d.Cancel[i]); err != nil {
 			return 0, err
 		}
 	}
-	wait, err := r.prune(ctx, s, d)
+	wait, err := r.prune(ctx, early, s, d)
 	return sooner(retry, wait), err
+}
+
+// handedOver is an error once a schedule is to be handed over.
+func handedOver(early context.Context) error {
+	if early.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("leave the rest to the next owner: %w", context.Cause(early))
 }
 
 // sooner is the shorter of two waits; 0: there is none.
@@ -52,10 +70,14 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// prune deletes runs that ended. It returns when to look again at those that have to wait, or 0.
-func (r *Reconciler) prune(ctx context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (time.Duration, error) {
+// prune deletes runs that ended, until early ends. It returns when to look again at those that have
+// to wait, or 0.
+func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (time.Duration, error) {
 	waiting := 0
 	for i := range d.Delete {
+		if err := handedOver(early); err != nil {
+			return 0, err
+		}
 		waits, err := r.delete(ctx, s, &d.Delete[i])
 		if err != nil {
 			return 0, err

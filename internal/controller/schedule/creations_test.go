@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -22,7 +23,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // What the API server cannot do now is done later, or is a reason.
@@ -347,21 +350,25 @@ func TestARefusalHasTheSameWordsForEachSlot(t *testing.T) {
 // handing drives schedules until it has handed them over.
 type handing struct {
 	always
-	over *bool
-	end  *context.CancelFunc // of the last pass
+	over    *bool
+	end     *context.CancelFunc // of the last pass
+	refused func()              // is called after a pass was refused; nil: nothing is
 }
 
 func (h handing) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
 	while, end := context.WithCancel(ctx)
 	if *h.over {
 		end()
+		if h.refused != nil {
+			h.refused()
+		}
 	} else {
 		*h.end = end
 	}
 	return while, func() bool { end(); return false }, !*h.over
 }
 
-// mutations: look that gives back the error of a pass which a hand-over cut off, or that does not
+// mutations: failed that gives back the error of a pass which a hand-over cut off, or that does not
 // note the schedule down for Gained.
 func TestAPassThatAHandOverCutsOffIsNoError(t *testing.T) {
 	w := newWorld(t)
@@ -384,6 +391,119 @@ func TestAPassThatAHandOverCutsOffIsNoError(t *testing.T) {
 	}
 	if again.waker.waiting[key] != s.UID {
 		t.Errorf("who gains its partition does not wake it: %v", again.waker.waiting)
+	}
+}
+
+// owner owns all partitions.
+type owner struct{}
+
+func (owner) Owns(int) bool { return true }
+
+func (owner) While(ctx context.Context, _ int) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+// All other runs of its partition stand still while a hand-over waits for the pass.
+//
+// mutations: a loop of act or prune that goes on when the schedule is to be handed over.
+func TestAPassEndsBetweenTwoCallsWhenItsScheduleIsHandedOver(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Overlap, s.Spec.FailedRunsHistoryLimit = v1alpha1.OverlapAllow, new(int32(10))
+	})
+	partition := []int{protocol.Partition(string(s.UID))}
+	partitions := driven.New(w.clock, owner{})
+	asked, calls := false, 0
+	call := func() {
+		calls++
+		if asked {
+			over, end := context.WithCancel(t.Context())
+			end()
+			partitions.End(over, partition, func([]int) {}) // waits for the pass no longer than it has to
+		}
+	}
+	w.answers(func(dry bool) error {
+		if !dry {
+			call()
+		}
+		return nil
+	})
+	w.funcs.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		call()
+		return c.Patch(ctx, o, p, opts...)
+	}
+	w.funcs.Delete = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		call()
+		return c.Delete(ctx, o, opts...)
+	}
+	r := w.operator()
+	r.Driven = partitions
+	step := func(what string, left int) {
+		t.Helper()
+		for _, c := range []struct {
+			who   string
+			asked bool
+			want  int
+		}{{"who hands over", true, 1}, {"the next owner", false, left}} {
+			partitions.Begin(partition)
+			asked, calls = c.asked, 0
+			w.settle(r, s)
+			if noted := r.waker.waiting[client.ObjectKeyFromObject(s)] == s.UID; calls != c.want || noted != c.asked {
+				t.Errorf("%s: %s: %d calls, want %d; noted for Gained: %t", what, c.who, calls, c.want, noted)
+			}
+		}
+	}
+	partitions.Begin(partition)
+	w.settle(r, s)
+	w.edit(s, func(s *v1alpha1.Schedule) {
+		s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(w.slot(-6)), To: metav1.NewTime(w.slot(-2))}
+	})
+	step("creations", 4)
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapCancelOther })
+	w.at(1, 0)
+	step("cancels", 4)
+	for name := range w.runs() {
+		w.end(name, v1alpha1.RunCancelled)
+	}
+	w.settle(r, s) // the slot that waited for them has its run
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.FailedRunsHistoryLimit = new(int32(0)) })
+	step("deletions", 4)
+}
+
+// A partition may come back before the pass that its hand-over cut off has ended.
+//
+// mutations: failed that asks whether it drives the schedule before it notes it down, that keeps
+// the note of one which it drives, or that takes this hand-over for an error, or an error for one.
+func TestAPartitionThatComesBackWhileItsPassEndsIsNotMissed(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	key := client.ObjectKeyFromObject(s)
+	over, end := false, context.CancelFunc(nil)
+	var r *Reconciler
+	back := func() { r.Gained(map[int]bool{protocol.Partition(string(s.UID)): true}) }
+	for name, c := range map[string]struct {
+		fails  func()
+		cause  error
+		want   reconcile.Result
+		queued int
+	}{
+		"right after it was asked": {fails: func() { over = true; end() }, queued: 1},
+		"before it was asked":      {fails: func() { end() }, want: reconcile.Result{RequeueAfter: conflictPause}},
+		"never left":               {fails: func() {}, cause: errLeaving},
+	} {
+		r, over = w.operator(), false
+		r.Driven = handing{over: &over, end: &end, refused: back}
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		r.waker.start(q)
+		r.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) {
+			c.fails()
+			return nil, errLeaving
+		}
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		if !errors.Is(err, c.cause) || result != c.want || q.Len() != c.queued || len(r.waker.waiting) != c.queued {
+			t.Errorf("%s: %+v, %v, %d woken, %d noted", name, result, err, q.Len(), len(r.waker.waiting))
+		}
+		q.ShutDown()
 	}
 }
 

@@ -106,13 +106,29 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	switch {
 	case errors.Is(err, passes.ErrLater):
 		return reconcile.Result{RequeueAfter: passes.Later}, nil
-	case err != nil && !r.drives(ctx, s.UID):
-		log.FromContext(ctx).V(1).Info("A pass ended as its schedule is handed over", "cause", err.Error())
-		r.waker.idle(req.NamespacedName, s.UID)
-		r.forget(req.NamespacedName)
-		return reconcile.Result{}, nil // the next owner makes another, and so does this one if that is itself
+	case err != nil:
+		return r.failed(ctx, while, req.NamespacedName, s.UID, err)
 	}
-	return result, err
+	return result, nil
+}
+
+// failed says what comes after a pass that failed. It is no error that a hand-over cut it off: the
+// next owner makes another, and so does this process if that is itself, maybe by now.
+func (r *Reconciler) failed(ctx, while context.Context, key types.NamespacedName, uid types.UID, err error) (reconcile.Result, error) {
+	r.waker.idle(key, uid)
+	driven := r.drives(ctx, uid)
+	if driven {
+		r.waker.drop(key)
+		if while.Err() == nil {
+			return reconcile.Result{}, err
+		}
+	}
+	log.FromContext(ctx).V(1).Info("A pass ended as its schedule is handed over", "cause", err.Error())
+	r.forget(key)
+	if driven {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	return reconcile.Result{}, nil
 }
 
 // drives says whether this process drives a schedule, now.

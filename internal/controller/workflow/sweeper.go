@@ -130,7 +130,8 @@ func (s *Sweeper) list(ctx context.Context) (map[string]map[string][]revision, e
 }
 
 // sweep deletes the revisions of one Workflow that nobody needs. They were listed before. Whatever
-// fails after the mark, the mark is taken away.
+// fails after the mark, the mark is taken away, also where ctx ends in the middle: runs would wait
+// until the next owner's round comes to this Workflow.
 func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []revision, cached func() (keeps, error)) error {
 	w, settled, err := s.workflow(ctx, key)
 	switch {
@@ -150,11 +151,33 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 		return err
 	}
 	old = old[:min(len(old), maxRetiring)]
-	if err := s.write(ctx, w, key.Name, old, len(listed)); err != nil || len(old) == 0 {
+	later, cancel := s.outlast(ctx)
+	defer cancel()
+	if err := s.write(later, w, key.Name, old, len(listed)); err != nil || len(old) == 0 {
 		return err
 	}
 	deleted, err := s.retire(ctx, key, old)
-	return errors.Join(err, s.write(ctx, w, key.Name, nil, len(listed)-deleted))
+	return errors.Join(err, s.write(later, w, key.Name, nil, len(listed)-deleted))
+}
+
+// lastWrite is how long a write may take after its round was cut off. Who hands over waits for it,
+// for no longer than for a pass.
+const lastWrite = time.Second
+
+// outlast is a context that ends lastWrite after ctx. Call cancel when the work has ended.
+func (s *Sweeper) outlast(ctx context.Context) (later context.Context, cancel func()) {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-s.Clock.After(lastWrite):
+			end()
+		case <-later.Done():
+		}
+	})
+	return later, func() {
+		stop()
+		end()
+	}
 }
 
 // retire deletes those of the marked revisions that no run keeps, as the API server has the runs.

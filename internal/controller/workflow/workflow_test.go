@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +50,8 @@ type world struct {
 	// before, if set, is called before each write or live list; and refuse, which may refuse it.
 	before func(what string)
 	refuse func(what string) error
+	// written, if set, is called when a status is stored, before the answer has come.
+	written func()
 	// looks counts lists of runs that the cache was asked for.
 	looks int
 }
@@ -82,7 +86,11 @@ func newWorld(t *testing.T) *world {
 			if err := tell("status"); err != nil {
 				return err
 			}
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			if err := c.SubResource(sub).Update(ctx, o, opts...); err != nil || w.written == nil {
+				return err
+			}
+			w.written()
+			return ctx.Err()
 		},
 	}
 	hooked := interceptor.NewClient(c, hooks)
@@ -527,6 +535,63 @@ func TestSweeper_TakesItsMarkAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hand-over, or a stop, ends the round in the middle.
+//
+// mutations: a mark that is taken away, or written, with the context that has ended.
+func TestSweeper_TakesItsMarkAwayWhenItsRoundIsCutOff(t *testing.T) {
+	for _, when := range []string{"as it marks", "as it lists", "as it deletes"} {
+		t.Run(when, func(t *testing.T) {
+			w := newWorld(t)
+			for version := range 4 {
+				w.workflow("report", fmt.Sprint("v", version), 0)
+			}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			marked := false
+			cut := func(now string) {
+				if now == when {
+					marked = marked || len(w.status("report").Retiring) > 0
+					end()
+				}
+			}
+			w.before = func(what string) {
+				cut(map[string]string{"list *v1alpha1.WorkflowRunList": "as it lists", "delete": "as it deletes"}[what])
+			}
+			w.written = func() { cut("as it marks") }
+			all, err := w.s.list(t.Context())
+			w.must(err)
+			if err := w.s.sweepNamespace(ctx, w.ns, all[w.ns]); !errors.Is(err, context.Canceled) || !marked {
+				t.Errorf("%v, marked: %t", err, marked)
+			}
+			if now := w.status("report"); len(now.Retiring) > 0 || int(now.Revisions) != len(w.kept("report")) {
+				t.Errorf("after the round: %+v, and %d are there", now, len(w.kept("report")))
+			}
+		})
+	}
+}
+
+// Who hands over does not wait for an API server that is away.
+//
+// mutation: outlast that does not end, or that ends with its round.
+func TestSweeper_ARoundThatIsCutOffHasAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		later, done := (&Sweeper{Clock: clock.RealClock{}}).outlast(ctx)
+		defer done()
+		time.Sleep(2 * lastWrite)
+		end()
+		time.Sleep(lastWrite - time.Nanosecond)
+		if err := later.Err(); err != nil {
+			t.Errorf("ended early: %v", err)
+		}
+		time.Sleep(2 * time.Nanosecond)
+		if later.Err() == nil {
+			t.Error("it goes on")
+		}
+	})
 }
 
 func TestSweeper_AWorkflowThatIsMadeAgainKeepsItsRevision(t *testing.T) {

@@ -174,44 +174,47 @@ func setOf(partitions []int) map[int]bool {
 
 // oneTime is the work that is done once in an installation, while this replica does it.
 type oneTime struct {
-	clock clock.Clock
 	mu    sync.Mutex
 	end   context.CancelFunc // nil: it is not done here
-	ended chan struct{}
+	ended chan struct{}      // closed when the parts that were started last have ended; nil: none were
 }
 
 // partPause is the wait before a part that failed is started again.
 const partPause = time.Second
 
+// start has the parts begin, and does not wait for that: those that outlasted stop end first, as no
+// part may run twice.
 func (o *oneTime) start(ctx context.Context, c clock.Clock, parts []manager.Runnable) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.end != nil {
 		return
 	}
-	o.clock = c
 	ctx, o.end = context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
+	before, ended := o.ended, make(chan struct{})
 	o.ended = ended
 	go func() {
 		defer close(ended)
+		if before != nil {
+			<-before
+		}
 		var all sync.WaitGroup
 		for _, part := range parts {
-			all.Go(func() { o.keepRunning(ctx, part) })
+			all.Go(func() { keepRunning(ctx, c, part) })
 		}
 		all.Wait()
 	}()
 }
 
 // keepRunning starts a part again when it fails.
-func (o *oneTime) keepRunning(ctx context.Context, part manager.Runnable) {
+func keepRunning(ctx context.Context, c clock.Clock, part manager.Runnable) {
 	for ctx.Err() == nil {
 		if err := part.Start(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "A part is started again", "delay", partPause)
 		}
 		select {
 		case <-ctx.Done():
-		case <-o.clock.After(partPause):
+		case <-c.After(partPause):
 		}
 	}
 }

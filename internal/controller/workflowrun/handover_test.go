@@ -6,14 +6,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
@@ -328,8 +332,9 @@ var _ = Describe("runs that change hands", func() {
 		Expect(r.mustPass(ctx, run)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
-	// mutations: checkpointRun with ctx for while (the writes end with their own time-out), or drop
-	// that leaves the leases which ctx has no time for, makes this fail.
+	// mutations: checkpointRun with ctx for while (the writes end with their own time-out), drop
+	// that leaves the leases which ctx has no time for, or refused that takes the end of the
+	// hand-over for a refusal, makes this fail.
 	It("are given up when the time of the hand-over is over, though they are ahead and cannot be written", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.coalesced(ctx)
@@ -350,7 +355,15 @@ var _ = Describe("runs that change hands", func() {
 		a.pumpAll(ctx, len(runs))
 		Expect(a.Batches.Inbox.Backlog().Results).NotTo(BeZero())
 
-		hasty, end := context.WithCancel(ctx)
+		var misled, stay atomic.Int64
+		hasty, end := context.WithCancel(log.IntoContext(ctx, funcr.New(func(_, args string) {
+			switch {
+			case strings.Contains(args, "A checkpoint is not taken"):
+				misled.Add(1)
+			case strings.Contains(args, "A run stays ahead of its status"):
+				stay.Add(1)
+			}
+		}, funcr.Options{})))
 		defer end()
 		var writes atomic.Int64
 		causes := make(chan error, len(runs))
@@ -372,11 +385,54 @@ var _ = Describe("runs that change hands", func() {
 		for cause := range causes {
 			Expect(cause).To(MatchError(ownership.ErrNotOwned), "no write waits for its own time-out")
 		}
+		Expect(stay.Load()).To(BeEquivalentTo(atOnce), "each is told")
+		Expect(misled.Load()).To(BeZero(), "the next owner runs ahead as before")
 		Expect(a.Batches.Inbox.Backlog().Results).To(BeZero())
 		until(ctx, "their locks are given back", func() bool {
 			return !slices.ContainsFunc(runs, func(run *v1alpha1.WorkflowRun) bool { return w.locked(ctx, run) })
 		})
 	}, NodeTimeout(2*patience))
+
+	// mutation: refused that asks for only one of the two makes this fail.
+	DescribeTable("are not said to be written at every step from now on, as the next owner knows nothing of a last write", func(ctx SpecContext, cutOff bool) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		o := &ownsFor{}
+		r := w.newReplica(ctx, "r", here, func(r *replica) {
+			r.Driven = driven.New(w.clock, o)
+			r.Driven.Begin(protocol.AllPartitions())
+		})
+		run := w.create(ctx, chainOf(2))
+		until(ctx, "the run is ahead", func() bool {
+			r.mustPass(ctx, run)
+			return r.lags(run)
+		})
+		var told []string
+		logger := log.IntoContext(ctx, funcr.New(func(_, args string) { told = append(told, args) }, funcr.Options{Verbosity: 1}))
+		r.refuse = func(*v1alpha1.WorkflowRun) error {
+			if cutOff {
+				o.end(ownership.ErrNotOwned)
+			}
+			return errTest
+		}
+		said := "A run stays ahead of its status"
+		if cutOff {
+			w.clock.Step(longest * time.Millisecond)
+			result, err := r.Reconcile(logger, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result).To(BeZero())
+			said = "A pass ended as its run is handed over"
+		} else {
+			(&Handover{Runs: r.Reconciler, Feeds: r.bus.Results, Router: r.router}).Lose(logger, protocol.AllPartitions(), func([]int) {})
+			Expect(r.lags(run)).To(BeFalse(), "it is forgotten")
+			Expect(w.locked(ctx, run)).To(BeFalse())
+		}
+		Expect(told).To(ContainElement(And(ContainSubstring(said), ContainSubstring(errTest.Error()))))
+		Expect(told).NotTo(ContainElement(ContainSubstring("A checkpoint is not taken")))
+	},
+		Entry("in a pass that is cut off", true, NodeTimeout(2*patience)),
+		Entry("that is refused", false, NodeTimeout(2*patience)),
+	)
 
 	It("are cleaned up by the next owner if they are deleted while nobody drives them", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
 // refused ends a pass whose write was not accepted: nothing of it took effect, so there is no
@@ -37,6 +38,11 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.lock.Drop(ctx)
 	default:
 		if p.ahead.Lags() {
+			// Who gives the run up says nothing of later steps: whoever drives it next
+			// may be ahead.
+			if p.ahead.Closes || errors.Is(context.Cause(p.while), ownership.ErrNotOwned) { //nolint:contextcheck // the cause is that of the hand-over
+				return reconcile.Result{}, err
+			}
 			// What is ahead is dropped, and the run goes on as with EveryStep: so the one result
 			// that is to blame is found.
 			log.FromContext(ctx).Info("A checkpoint is not taken: the run is written at every step from now on", "cause", err.Error())

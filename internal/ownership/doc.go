@@ -8,7 +8,7 @@
 //
 // Replica a owns everything. Replica b starts:
 //
-//	b   creates its Lease, lists the members, reads the object
+//	b   creates its Lease, reads the object, lists the members
 //	a   sees two members, the same two for 3 s; b should have 33 partitions
 //	a   lists the members, and ends the work of 8 of them: Handler.Lose says of which passes in
 //	    flight have ended

@@ -48,7 +48,7 @@ func newDesk(t *testing.T) *desk {
 			return errors.New("slow")
 		},
 	})
-	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard()})
+	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard(), Timing: Timing{Fresh: time.Minute}})
 	before, owned := rules.Effective{Origin: "o"}, rules.Effective{Origin: "o"}
 	for range Partitions {
 		before.Claims, owned.Claims = append(before.Claims, Claim{Term: 1}), append(owned.Claims, Claim{Owner: "a", Term: 2})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -88,6 +89,31 @@ func newWorld(t *testing.T) *world {
 }
 
 var errCut = errors.New("cut off")
+
+// unowned makes the object before any member does, as one that is not young: the first member owns
+// all at once.
+func (w *world) unowned() {
+	w.t.Helper()
+	e := rules.Effective{Origin: "before"}
+	for range Partitions {
+		e.Claims = append(e.Claims, Claim{Term: 1})
+	}
+	o, err := encode(w.ns, scope{"here", "syncopate"}, e)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.client.Create(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// there waits until members have a Lease and know that a owns something.
+func (w *world) there(members ...*fellow) {
+	w.t.Helper()
+	for _, f := range members {
+		w.eventually(f.name+" is there", func() bool { return f.until.Load().session > 0 && f.OwnerOf(7) == "a" })
+	}
+}
 
 // newFellow makes a member that is not started.
 func (w *world) newFellow(name string, change func(*Options)) *fellow {

@@ -7,7 +7,7 @@
 // done to their own runs only, so that whatever the neighbour feels comes from the operator, or
 // from the servers and the machine that all share.
 //
-//	Scene ─── Operators    processes, without leader election; memory watched as the kubelet would, ended beyond it
+//	Scene ─── Operators    processes that share the runs; memory watched as the kubelet would, ended beyond it
 //	  ├────── Neighbours   namespace <name>-neighbour: chains at a steady pace, of several tenants; time from creation to end
 //	  ├────── Attack       namespace <name>-<kind>: runs, workers, locks, until Stop; then what it found
 //	  └────── Apart        attacks that another process does, with DoHarm: its clients can be told from the rest, and held back

@@ -83,7 +83,7 @@ type Consumer struct {
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
 func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Options) *Consumer {
 	return &Consumer{
-		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, anew: map[int]bool{}, feeds: map[int]*running{}},
+		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, clock: conn.Clock, anew: map[int]time.Time{}, feeds: map[int]*running{}},
 		returns: newReturns(), whole: make(chan struct{}, maxWhole),
 	}
 }
@@ -102,6 +102,8 @@ func (c *Consumer) ensure(ctx context.Context, partition int) (jetstream.Consume
 	}
 	if differs {
 		got = c.raiseBound(ctx, want, got)
+	}
+	if differs && ctx.Err() == nil { // else the partition was left, and the next owner says it
 		c.conn.ReportDrift(want, got.CachedInfo().Config)
 	}
 	return got, nil

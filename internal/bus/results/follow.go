@@ -9,6 +9,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // Follow has Consume take the results of partitions from now on. It does not wait. A partition that
@@ -63,9 +66,10 @@ func (c *Consumer) Leave(ctx context.Context, partitions ...int) error {
 type following struct {
 	mu     sync.Mutex
 	wanted map[int]bool
-	// anew are those whose consumer on the server is to be made anew by the next feed. If that one
-	// ends before it could, say because NATS was away, the one after it does.
-	anew map[int]bool
+	clock  clock.PassiveClock
+	// anew are those whose consumer on the server is to be made anew by the next feed, and since
+	// when. If that one ends before it could, say because NATS was away, the one after it does.
+	anew map[int]time.Time
 	// feeds are those that run, and those that have not ended yet.
 	feeds map[int]*running
 	// start makes a feed; nil while Consume does not run.
@@ -78,6 +82,20 @@ type running struct {
 	stop context.CancelFunc
 	done chan struct{}
 	err  error // once done
+	// since is when its consumer was to be made anew; zero: it found that out by itself.
+	since time.Time
+}
+
+// anewCounts is for how long a consumer is to be made anew: after that all that its process had is
+// delivered by itself, and another one may have followed the partition and left it in good order.
+const anewCounts = 2 * time.Minute
+
+// takeAnew says whether the consumer of a partition is to be made anew, and since when, and forgets
+// it. mu is held.
+func (f *following) takeAnew(partition int) (anew bool, since time.Time) {
+	since, anew = f.anew[partition]
+	delete(f.anew, partition)
+	return anew && f.clock.Since(since) < anewCounts, since
 }
 
 func (f *following) follow(partitions []int, anew bool) {
@@ -85,7 +103,7 @@ func (f *following) follow(partitions []int, anew bool) {
 	defer f.mu.Unlock()
 	for _, p := range partitions {
 		if anew && (f.feeds[p] == nil || !f.wanted[p]) { // none follows it: one that was left is about to end
-			f.anew[p] = true
+			f.anew[p] = f.clock.Now()
 		}
 		f.wanted[p] = true
 		f.begin(p)
@@ -107,8 +125,7 @@ func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) 
 	f.start = func(partition int) *running {
 		feeding, stop := context.WithCancel(ctx)
 		r := &running{feed: newFeed(partition), stop: stop, done: make(chan struct{})}
-		r.anew = f.anew[partition]
-		delete(f.anew, partition)
+		r.anew, r.since = f.takeAnew(partition)
 		all.Go(func() {
 			defer stop()
 			r.err = r.feed.run(feeding)
@@ -140,7 +157,7 @@ func (f *following) ended(r *running) {
 	defer f.mu.Unlock()
 	delete(f.feeds, r.partition)
 	if r.anew {
-		f.anew[r.partition] = true
+		f.anew[r.partition] = r.since
 	}
 	if f.wanted[r.partition] {
 		f.begin(r.partition)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -166,6 +167,26 @@ func TestConsumer_TakesOverThoughItLeftBeforeItCould(t *testing.T) {
 	b.Follow(partitionOf(id))
 	s.Restart()
 	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
+}
+
+// What was to be made anew an hour ago may have been driven by another one since, which has put
+// results off.
+// mutation: takeAnew without anewCounts makes this fail.
+func TestFollowing_ForgetsWhatWasToBeMadeAnew(t *testing.T) {
+	t.Parallel()
+	now := clocktesting.NewFakeClock(time.Unix(100, 0))
+	f := following{wanted: map[int]bool{}, clock: now, anew: map[int]time.Time{}, feeds: map[int]*running{}}
+	f.follow([]int{3, 4}, true)
+	now.Step(time.Minute)
+	if anew, _ := f.takeAnew(3); !anew {
+		t.Error("it is forgotten after a minute")
+	}
+	now.Step(time.Hour)
+	for _, p := range []int{3, 4} {
+		if anew, _ := f.takeAnew(p); anew {
+			t.Errorf("the consumer of %d is made anew an hour later", p)
+		}
+	}
 }
 
 // mutation: follow that takes a feed which is ending for one that follows makes this fail, as

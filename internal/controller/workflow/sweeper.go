@@ -151,6 +151,9 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 		return err
 	}
 	old = old[:min(len(old), maxRetiring)]
+	if err := ctx.Err(); err != nil {
+		return err //nolint:wrapcheck // the round ends
+	}
 	later, cancel := s.outlast(ctx)
 	defer cancel()
 	if err := s.write(later, w, key.Name, old, len(listed)); err != nil || len(old) == 0 {

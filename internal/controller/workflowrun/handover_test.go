@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -407,8 +408,13 @@ var _ = Describe("runs that change hands", func() {
 			r.mustPass(ctx, run)
 			return r.lags(run)
 		})
+		var mu sync.Mutex
 		var told []string
-		logger := log.IntoContext(ctx, funcr.New(func(_, args string) { told = append(told, args) }, funcr.Options{Verbosity: 1}))
+		logger := log.IntoContext(ctx, funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, args)
+		}, funcr.Options{Verbosity: 1}))
 		r.refuse = func(*v1alpha1.WorkflowRun) error {
 			if cutOff {
 				o.end(ownership.ErrNotOwned)

@@ -25,9 +25,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ErrHandedOver is the cause with which a context of Early ends. The next owner of the run makes
-// another pass.
-var ErrHandedOver = errors.New("the run is handed over")
+// ErrHandedOver is the cause with which a context of Early ends. The next owner of the run, or of
+// what else is driven by partition, makes another pass.
+var ErrHandedOver = errors.New("what it drives is handed over")
 
 // owner says what this process owns now; *ownership.Keeper does.
 type owner interface {
@@ -148,8 +148,9 @@ func (p *Partitions) Enter(ctx context.Context, run types.UID) (while context.Co
 	}, true
 }
 
-// Early is for what a pass waits for though its run may be handed over without it: it ends with
-// ctx, or once the run is to be handed over. The caller calls cancel when the pass has ended.
+// Early is for what a pass waits for though its run may be handed over without it, and for passes
+// that can end between two calls: it ends with ctx, or once the run is to be handed over. The
+// caller calls cancel when the pass has ended.
 func (p *Partitions) Early(ctx context.Context, run types.UID) (early context.Context, cancel func()) {
 	early, end := context.WithCancelCause(ctx)
 	p.mu.Lock()

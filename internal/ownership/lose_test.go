@@ -118,6 +118,29 @@ func (g given) TakeOver(ctx context.Context, partitions []int) {
 	g.fellow.TakeOver(ctx, partitions)
 }
 
+// heir starts a member that is to be given all by hand-over.
+func (w *world) heir(name string) *fellow {
+	f := w.newFellow(name, func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = given{f}
+	})
+	f.run()
+	return f
+}
+
+// owner starts member a with a Handler, and waits until it owns all.
+func (w *world) owner(handler func(*fellow) Handler) *fellow {
+	w.t.Helper()
+	w.unowned()
+	a := w.newFellow("a", func(o *Options) {
+		f, _ := o.Handler.(*fellow)
+		o.Handler = handler(f)
+	})
+	a.run()
+	w.eventually("it owns all", func() bool { return a.count() == Partitions })
+	return a
+}
+
 // A rollout ends replicas in the middle of what takes long, such as the write of a large object:
 // the other runs of its partition do not wait for the end of a Lease.
 //
@@ -125,19 +148,9 @@ func (g given) TakeOver(ctx context.Context, partitions []int) {
 func TestWhoLeavesHandsOnWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.unowned()
 	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Stop: 4 * time.Second}
-	a := w.newFellow("a", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = clings{f, 30}
-	})
-	a.run()
-	w.eventually("it owns all", func() bool { return a.count() == Partitions })
-	b := w.newFellow("b", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = given{f}
-	})
-	b.run()
+	a := w.owner(func(f *fellow) Handler { return clings{f, 30} })
+	b := w.heir("b")
 	w.there(b)
 	a.end()
 	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
@@ -159,19 +172,9 @@ func (d deafens) Lose(ctx context.Context, partitions []int, ended func([]int)) 
 func TestNobodyWaitsForAListWhileAPartitionHasNoOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.unowned()
 	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Fresh: time.Minute}
-	a := w.newFellow("a", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = deafens{f}
-	})
-	a.run()
-	w.eventually("it owns all", func() bool { return a.count() == Partitions })
-	b := w.newFellow("b", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = given{f}
-	})
-	b.run()
+	a := w.owner(func(f *fellow) Handler { return deafens{f} })
+	b := w.heir("b")
 	w.there(b)
 	a.end()
 	w.eventually("the other owns all", func() bool { return b.count() == Partitions })
@@ -181,15 +184,9 @@ func TestNobodyWaitsForAListWhileAPartitionHasNoOwner(t *testing.T) {
 func TestWhoLeavesTriesAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.unowned()
 	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 4 * time.Second, Settle: time.Hour, Stop: 8 * time.Second}
-	a := w.join("a")
-	w.eventually("it owns all", func() bool { return a.count() == Partitions })
-	b := w.newFellow("b", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = given{f}
-	})
-	b.run()
+	a := w.owner(func(f *fellow) Handler { return f })
+	b := w.heir("b")
 	w.there(b)
 	a.deaf.Store(6)
 	a.end()
@@ -211,21 +208,11 @@ func (o outlives) Lose(ctx context.Context, partitions []int, ended func([]int))
 func TestNothingIsGivenToWhoHasJustLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.unowned()
 	w.timing = Timing{Lease: 6 * time.Second, Renew: 500 * time.Millisecond, Look: 250 * time.Millisecond, Settle: time.Hour, Fresh: 500 * time.Millisecond}
 	b := w.newFellow("b", nil)
-	a := w.newFellow("a", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = outlives{f, b}
-	})
-	a.run()
-	w.eventually("it owns all", func() bool { return a.count() == Partitions })
-	c := w.newFellow("c", func(o *Options) {
-		f, _ := o.Handler.(*fellow)
-		o.Handler = given{f}
-	})
+	a := w.owner(func(f *fellow) Handler { return outlives{f, b} })
 	b.run()
-	c.run()
+	c := w.heir("c")
 	w.there(b, c)
 	a.end()
 	w.eventually("the other owns all", func() bool { return c.count() == Partitions })

@@ -54,6 +54,8 @@ type world struct {
 	written func()
 	// looks counts lists of runs that the cache was asked for.
 	looks int
+	// looked, if set, is called after each of them.
+	looked func()
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,7 +98,11 @@ func newWorld(t *testing.T) *world {
 	hooked := interceptor.NewClient(c, hooks)
 	hooks.List = func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 		w.looks++
-		return c.List(ctx, l, opts...)
+		err := c.List(ctx, l, opts...)
+		if w.looked != nil {
+			w.looked()
+		}
+		return err
 	}
 	clk := clocktesting.NewFakeClock(time.Now())
 	w.r = &Reconciler{Client: hooked, Live: c, Revisions: &revisions.Store{Live: c, Client: c, Owner: "test"}, Clock: clk, Owner: "test"}
@@ -569,6 +575,27 @@ func TestSweeper_TakesItsMarkAwayWhenItsRoundIsCutOff(t *testing.T) {
 				t.Errorf("after the round: %+v, and %d are there", now, len(w.kept("report")))
 			}
 		})
+	}
+}
+
+// mutation: sweep that marks though its round was cut off makes this fail.
+func TestSweeper_ARoundThatWasCutOffMarksNothing(t *testing.T) {
+	w := newWorld(t)
+	for version := range 4 {
+		w.workflow("report", fmt.Sprint("v", version), 0)
+	}
+	all, err := w.s.list(t.Context())
+	w.must(err)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	w.looked = end
+	writes := 0
+	w.written = func() { writes++ }
+	if err := w.s.sweepNamespace(ctx, w.ns, all[w.ns]); !errors.Is(err, context.Canceled) || writes > 0 {
+		t.Errorf("%v, %d writes", err, writes)
+	}
+	if w.looks == 0 {
+		t.Error("the round did not come so far")
 	}
 }
 

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"k8s.io/utils/clock"
@@ -40,6 +42,18 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: figures,
 		Timing: ownership.Timing{Lease: o.lease},
 	}), nil
+}
+
+// joined is ready once this replica can be given partitions. One that a rollout stops before that
+// would have nobody to hand its own to. With one leader there is no need: whoever leads drives all.
+func joined(o owner) func(*http.Request) error {
+	member, shares := o.(interface{ Joined() bool })
+	return func(*http.Request) error {
+		if shares && !member.Joined() {
+			return errors.New("has not joined the other replicas: may the operator write Leases and ConfigMaps in its namespace?")
+		}
+		return nil
+	}
 }
 
 // longestPod is how much of a pod's name is part of a member's: Leases have names of 253.

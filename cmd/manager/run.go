@@ -270,6 +270,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	if err != nil {
 		return err
 	}
+	ready.add("ownership", joined(owner))
 	policies := &lockpolicy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: a.events,
 		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,

@@ -9,27 +9,33 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// EnsureConsumer takes the existing consumer, or creates it. differs says that the existing one has
-// other settings and is taken as it is: see ReportDrift. It looks first: to be asked to create what
-// exists costs the server more.
-func (c *Conn) EnsureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (consumer jetstream.Consumer, differs bool, err error) {
+// Ensured is a consumer on the server.
+type Ensured struct {
+	jetstream.Consumer
+	WasThere bool
+	Differs  bool // it has other settings than wanted, and is taken as it is: see ReportDrift
+}
+
+// EnsureConsumer takes the existing consumer, or creates it. It looks first: to be asked to create
+// what exists costs the server more.
+func (c *Conn) EnsureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (Ensured, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	take := func() (jetstream.Consumer, bool, error) {
+	take := func(before bool) (Ensured, error) {
 		consumer, err := c.JetStream.Consumer(ctx, stream, want.Durable)
 		if err != nil {
-			return nil, false, err
+			return Ensured{}, err
 		}
-		return consumer, len(consumerDrift(want, consumer.CachedInfo().Config)) > 0, nil
+		return Ensured{Consumer: consumer, WasThere: before, Differs: len(consumerDrift(want, consumer.CachedInfo().Config)) > 0}, nil
 	}
-	if consumer, differs, err = take(); !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return consumer, differs, err
+	if found, err := take(true); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return found, err
 	}
-	consumer, err = c.JetStream.CreateConsumer(ctx, stream, want)
+	consumer, err := c.JetStream.CreateConsumer(ctx, stream, want)
 	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else made it meanwhile
-		return take()
+		return take(false)
 	}
-	return consumer, false, err
+	return Ensured{Consumer: consumer}, err
 }
 
 // ReportDrift logs which settings of a consumer are not as wanted.

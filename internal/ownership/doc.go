@@ -51,9 +51,12 @@
 //   - An entry is taken from another member only if a list that was sent after the entry was read
 //     shows a Lease that was seen unchanged for the whole of Lease. A watch that is late, or a list
 //     that fails, proves nothing. A Lease that was deleted counts as one that is not renewed.
+//   - What the watch tells may give a partition to a member whose session lasts. It confirms
+//     nothing, since nobody knows how old it is.
 //   - Writes of the object replace the version that they were decided on.
 //   - An entry is given away after Handler.Lose has ended the work of its partition, or Drain is
-//     over, which is less than the time that who leaves has. It does not wait for that of others.
+//     over, which is less than the time that who leaves has. It does not wait for that of others,
+//     but for 15 ms at most, so that those that end within a moment are one write.
 //   - To whom it is given says a list that came a moment before the work began to end. Another is
 //     taken where that one is older than 250 ms when the work has ended, or where another member
 //     was seen to have lost its last entry since: it may have left.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -48,7 +50,7 @@ func newDesk(t *testing.T) *desk {
 			return errors.New("slow")
 		},
 	})
-	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard(), Timing: Timing{Fresh: time.Minute}})
+	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard(), Timing: Timing{Fresh: time.Minute, Look: time.Minute}})
 	before, owned := rules.Effective{Origin: "o"}, rules.Effective{Origin: "o"}
 	for range Partitions {
 		before.Claims, owned.Claims = append(before.Claims, Claim{Term: 1}), append(owned.Claims, Claim{Owner: "a", Term: 2})
@@ -62,8 +64,27 @@ func newDesk(t *testing.T) *desk {
 		m.Listed(rules.List{Sent: now + 2, Received: now + 2})
 		m.Looked(rules.Look{Sent: now + 3, Received: now + 3, Version: "2", Effective: &owned})
 	})
-	d.told.Store(new("2"))
+	d.tell("2", 2)
 	return d
+}
+
+// tell has the watch tell of a version in which it owns all under a term.
+func (d *desk) tell(version string, term int64) {
+	e := rules.Effective{Origin: "o"}
+	for range Partitions {
+		e.Claims = append(e.Claims, Claim{Owner: "a", Term: term})
+	}
+	object, err := encode("ns", d.api.scope, e)
+	if err != nil {
+		panic(err)
+	}
+	object.ResourceVersion = version
+	d.told.Store(object)
+}
+
+// tellGarbage has it tell of an object that is none of ownership.
+func (d *desk) tellGarbage() {
+	d.told.Store(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "3"}})
 }
 
 // leave has it begin to hand all on.
@@ -74,10 +95,15 @@ func (d *desk) leave() {
 	})
 }
 
-// end has the work on all partitions end, with a list that counts.
-func (d *desk) end() {
+// ending has the work on all partitions begin to end, with a list that counts.
+func (d *desk) ending() {
 	d.leave()
 	d.apply(func(m *rules.Member, now rules.Time) { m.Listed(rules.List{Sent: now, Received: now}) })
+}
+
+// end has it end.
+func (d *desk) end() {
+	d.ending()
 	d.apply(func(m *rules.Member, now rules.Time) {
 		var all []int
 		for p := range Partitions {
@@ -96,17 +122,29 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 		before func(*desk)
 		during func(*desk, string)
 		round  bool // it is time for one
+		late   bool // it was, a while ago
 		failed bool
 		want   []string
 	}{
-		"a round":            {round: true, want: []string{asksForLeader, owners}},
-		"nothing":            {},
-		"news":               {before: func(d *desk) { d.told.Store(new("3")) }, want: []string{owners}},
+		"a round":  {round: true, want: []string{asksForLeader, owners}},
+		"nothing":  {},
+		"news":     {before: func(d *desk) { d.tell("3", 3) }},
+		"old news": {before: func(d *desk) { d.tell("1", 1) }, want: []string{owners}},
+		"its own write is not told yet": {before: func(d *desk) {
+			d.replaced = []string{"1"}
+			d.tell("1", 1)
+		}},
+		"news of nothing":    {before: func(d *desk) { d.tell("3", 2) }, want: []string{owners}},
+		"garbage":            {before: (*desk).tellGarbage, want: []string{owners}},
 		"the object is gone": {before: func(d *desk) { d.told.Store(nil) }, want: []string{owners}},
 		"who leaves lists":   {before: (*desk).leave, round: true, want: []string{"list"}},
 		"who leaves has news": {before: func(d *desk) {
 			d.leave()
-			d.told.Store(new("3"))
+			d.tell("3", 3)
+		}, want: []string{"list"}},
+		"who leaves has old news": {before: func(d *desk) {
+			d.leave()
+			d.tell("1", 1)
 		}, want: []string{owners}},
 		"who leaves tries again": {before: (*desk).leave, round: true, failed: true, want: []string{asksForLeader, "list"}},
 		"who leaves in a round": {round: true, during: func(d *desk, call string) {
@@ -114,8 +152,11 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 				d.leave()
 			}
 		}, want: []string{asksForLeader, "list"}},
-		"a gift":             {before: (*desk).end, round: true, want: []string{"write"}},
-		"a gift that failed": {before: (*desk).end, round: true, failed: true, want: []string{asksForLeader, owners}},
+		"work ends":                 {before: (*desk).ending, round: true},
+		"work ends for long":        {before: (*desk).ending, round: true, late: true, want: []string{asksForLeader, owners}},
+		"work ends after a failure": {before: (*desk).ending, round: true, failed: true, want: []string{asksForLeader, owners}},
+		"a gift":                    {before: (*desk).end, round: true, want: []string{"write"}},
+		"a gift that failed":        {before: (*desk).end, round: true, failed: true, want: []string{asksForLeader, owners}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t)
@@ -127,7 +168,10 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 			}
 			full := d.now()
 			if test.round {
-				full -= time.Hour
+				full -= d.timing.Look
+			}
+			if test.late {
+				full -= d.timing.Look
 			}
 			_ = d.lookOnce(t.Context(), &otherMode, &full, test.failed)
 			if !slices.Equal(d.calls, test.want) {

@@ -7,6 +7,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 )
@@ -98,28 +101,63 @@ func (k *Keeper) work(ctx context.Context) {
 func (k *Keeper) lose(ctx context.Context, o order) {
 	bounded, cancel := context.WithTimeout(ctx, k.timing.Drain)
 	defer cancel()
-	var mu sync.Mutex
-	left := map[int]bool{}
-	for _, p := range o.partitions {
-		left[p] = true
-	}
-	k.hands.handler.Lose(bounded, o.partitions, func(ended []int) {
-		mu.Lock()
-		for _, p := range ended {
-			delete(left, p)
-		}
-		mu.Unlock()
-		k.lost(ended, o.since)
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	if len(left) == 0 {
+	news, left := make(chan []int, len(o.partitions)), make(chan map[int]bool, 1)
+	go func() {
+		left <- gather(k.opts.Clock, news, o.partitions, func(ended []int) { k.lost(ended, o.since) })
+	}()
+	k.hands.handler.Lose(bounded, o.partitions, func(ended []int) { news <- ended })
+	close(news)
+	late := <-left
+	if len(late) == 0 {
 		return
 	}
 	if ctx.Err() == nil {
-		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", len(left), "after", k.now()-o.since)
+		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", len(late), "after", k.now()-o.since)
 	}
-	k.lost(slices.Sorted(maps.Keys(left)), o.since)
+	k.lost(slices.Sorted(maps.Keys(late)), o.since)
+}
+
+const (
+	// lull is how long no partition ends before those that have are noted, and mostGathering bounds
+	// that. Most end within some milliseconds, and a write that begins with the first of them keeps
+	// the rest for as long as it takes.
+	lull          = 5 * time.Millisecond
+	mostGathering = 15 * time.Millisecond
+)
+
+// gather notes partitions as they end, those of a moment together. It returns those that had not
+// ended when news was closed.
+func gather(c clock.Clock, news <-chan []int, partitions []int, note func([]int)) (left map[int]bool) {
+	left = map[int]bool{}
+	for _, p := range partitions {
+		left[p] = true
+	}
+	for some := range news {
+		bound := c.After(mostGathering)
+		for gathering := true; gathering; {
+			for _, p := range some {
+				delete(left, p)
+			}
+			var more []int
+			if len(left) > 0 {
+				more = another(c, news, bound)
+			}
+			some, gathering = slices.Concat(some, more), len(more) > 0
+		}
+		note(some)
+	}
+	return left
+}
+
+// another is what ends before the lull, or the bound, is over; nil: nothing does.
+func another(c clock.Clock, news <-chan []int, bound <-chan time.Time) []int {
+	select {
+	case more := <-news:
+		return more
+	case <-c.After(lull):
+	case <-bound:
+	}
+	return nil
 }
 
 // lost notes that the work of partitions has ended, which began to end at a time.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -101,11 +102,16 @@ type Keeper struct {
 	health health
 	gaps   gaps
 
-	owned [Partitions]atomic.Int64 // the session in which it is owned; 0: it is not
-	until atomic.Pointer[validity]
-	known atomic.Pointer[rules.Effective]
-	// told is the version of the object that the watch last told of; nil: of none.
-	told atomic.Pointer[string]
+	// joined: there was a session.
+	joined atomic.Bool
+	owned  [Partitions]atomic.Int64 // the session in which it is owned; 0: it is not
+	until  atomic.Pointer[validity]
+	known  atomic.Pointer[rules.Effective]
+	// told is the object as the watch last told of it; nil: there is none.
+	told atomic.Pointer[corev1.ConfigMap]
+	// replaced are the last versions of the object that this member replaced. The watch may tell of
+	// one of them until it tells of the write.
+	replaced []string
 
 	// renewNow and lookNow ask the two loops not to wait.
 	renewNow, lookNow chan struct{}
@@ -269,6 +275,7 @@ func (k *Keeper) noteSessions(was int, now rules.Time) {
 	if was == is {
 		return
 	}
+	k.joined.Store(true)
 	if was > 0 && !k.health.leaving {
 		k.opts.Metrics.lapses.Inc()
 		k.health.lapsed(now)
@@ -362,6 +369,10 @@ func (k *Keeper) ProcessGone(process string) bool {
 	defer k.mu.Unlock()
 	return k.member.ProcessGone(process)
 }
+
+// Joined says whether this member could ever be given partitions. Whoever has this process replace
+// another one has to wait for that.
+func (k *Keeper) Joined() bool { return k.joined.Load() }
 
 // While is a context that ends with ctx, or with the cause ErrNotOwned when this member must act
 // for p no more. Call cancel when the work has ended.

@@ -10,10 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 )
 
 // Members that come get a part, members that end hand theirs on, and at rest each writes its Lease
@@ -278,4 +282,20 @@ func TestWhoIsUnfitGivesItsPartitionsUp(t *testing.T) {
 	a.unfit.Store(false)
 	b.unfit.Store(false)
 	w.eventually("both have a part", divided(a, b))
+}
+
+// mutations: joined that is never stored, or that asks for a session now, makes this fail.
+func TestWhoIsReadyHasJoined(t *testing.T) {
+	t.Parallel()
+	if k := New(Options{Member: "me", Clock: clock.RealClock{}, Log: logr.Discard()}); k.Joined() {
+		t.Error("it has not even started")
+	}
+	d := newDesk(t)
+	if !d.Joined() {
+		t.Error("it has a session")
+	}
+	d.apply(func(m *rules.Member, _ rules.Time) { m.LeaseGone() })
+	if !d.Joined() {
+		t.Error("it is ready no more, though only its session has ended: the webhook would lose a replica")
+	}
 }

@@ -5,6 +5,7 @@ package ownership
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +15,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 )
 
-// mostWrites bounds how often one look tries to write.
-const mostWrites = 5
+const (
+	// mostWrites bounds how often one look tries to write.
+	mostWrites = 5
+	// mostReplaced is how many versions are remembered that this member replaced: more than it
+	// writes before its watch tells of the first.
+	mostReplaced = 16
+)
 
 // pause waits for d, for ctx, or until it is asked not to wait. It returns false when ctx ended.
 func (k *Keeper) pause(ctx context.Context, d time.Duration, now <-chan struct{}) bool {
@@ -124,16 +130,16 @@ func (k *Keeper) watch(ctx context.Context) {
 			if !open {
 				return
 			}
-			k.told.Store(versionIn(e))
+			k.told.Store(objectIn(e))
 			nudge(k.lookNow)
 		}
 	}
 }
 
-// versionIn is the version of the object that an event tells of; nil: of none.
-func versionIn(e watch.Event) *string {
+// objectIn is the object that an event tells of; nil: there is none.
+func objectIn(e watch.Event) *corev1.ConfigMap {
 	if object, ok := e.Object.(*corev1.ConfigMap); ok && e.Type != watch.Deleted {
-		return &object.ResourceVersion
+		return object
 	}
 	return nil
 }
@@ -149,8 +155,8 @@ func (k *Keeper) looks(ctx context.Context) {
 			k.fatal <- err
 			return
 		}
-		wait := k.spread(k.timing.Look) - (k.now() - full)
-		if err == nil || ctx.Err() != nil {
+		fails := err != nil && ctx.Err() == nil
+		if !fails {
 			failed = 0
 			if list, _ := k.due(); list { // to move the next ones
 				nudge(k.lookNow)
@@ -160,23 +166,34 @@ func (k *Keeper) looks(ctx context.Context) {
 				k.opts.Log.Info("The owners of partitions were not looked at", "failures", failed+1, "cause", err.Error())
 			}
 			failed++
-			if list, gift := k.due(); list || gift {
-				wait = min(wait, k.spread(k.timing.Fresh))
-			}
 		}
-		if !k.pause(ctx, max(0, wait), k.lookNow) {
+		if !k.pause(ctx, max(0, untilNext(k, k.now()-full, fails)), k.lookNow) {
 			return
 		}
 	}
 }
 
-// lookOnce does what is due. A gift goes before a round, and so does the list of who leaves, unless
-// the last try failed.
+// untilNext is the wait before the next look, so long after the last round began, if nothing asks
+// for one.
+func untilNext(k *Keeper, since rules.Time, failed bool) time.Duration {
+	wait := k.spread(k.timing.Look) - since
+	if !failed && ends(k) {
+		return wait + k.timing.Look
+	}
+	if list, gift := k.due(); failed && (list || gift) {
+		return min(wait, k.spread(k.timing.Fresh))
+	}
+	return wait
+}
+
+// lookOnce does what is due. A gift goes before a round, also one that is to follow from work which
+// ends, and so does the list of who leaves, unless the last try failed: a round may wait for the
+// API server for a tenth of a second and longer.
 func (k *Keeper) lookOnce(ctx context.Context, other *leader, full *rules.Time, failed bool) error {
 	list, gift := k.due()
 	first := gift || (list && k.leaves())
 	switch now := k.now(); {
-	case now-*full >= k.timing.Look*9/10 && (failed || !first):
+	case wantsRound(k, now-*full, failed) && (failed || !first):
 		*full = now
 		return k.round(ctx, other)
 	case gift:
@@ -189,13 +206,31 @@ func (k *Keeper) lookOnce(ctx context.Context, other *leader, full *rules.Time, 
 	return nil
 }
 
+// wantsRound says whether there is to be a round, so long after the last one began.
+func wantsRound(k *Keeper, since rules.Time, failed bool) bool {
+	if ends(k) && !failed {
+		return since >= k.timing.Look*19/10
+	}
+	return since >= k.timing.Look*9/10
+}
+
+// ends says whether the work of partitions is ending.
+func ends(k *Keeper) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return rules.Ends(k.member)
+}
+
 // isNews says whether the watch told of another version than this member knows, or a look is to
 // begin its session. Of its own writes the watch tells, too.
 func (k *Keeper) isNews() bool {
 	told := k.told.Load()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.member.Session() == 0 || told == nil || *told != k.member.Version()
+	if k.member.Session() == 0 || told == nil {
+		return true
+	}
+	return told.ResourceVersion != k.member.Version() && !slices.Contains(k.replaced, told.ResourceVersion)
 }
 
 // round looks at everything: the owners, then the members, so that the list proves who is gone.
@@ -241,7 +276,7 @@ func (k *Keeper) bury(ctx context.Context) error {
 // it end more, that follows.
 func (k *Keeper) give(ctx context.Context) error {
 	if k.isNews() { // the list would use up what asked for a look
-		if err := k.look(ctx); err != nil {
+		if err := k.hear(ctx); err != nil {
 			return err
 		}
 	}
@@ -265,9 +300,9 @@ func (k *Keeper) due() (list, gift bool) {
 	return k.member.Due(k.now())
 }
 
-// glance looks at the owners only.
+// glance is about the owners only.
 func (k *Keeper) glance(ctx context.Context) error {
-	if err := k.look(ctx); err != nil {
+	if err := k.hear(ctx); err != nil {
 		return err
 	}
 	return k.write(ctx)
@@ -292,6 +327,25 @@ func (k *Keeper) lookForLeader(ctx context.Context, other *leader) error {
 		}
 		k.remark(now)
 	})
+	return nil
+}
+
+// hear takes what the watch told, or looks where that does not do. Who is given partitions begins
+// without a call of the API server.
+func (k *Keeper) hear(ctx context.Context) error {
+	told := k.told.Load()
+	if told == nil {
+		return k.look(ctx)
+	}
+	e, err := decode(told, k.api.scope)
+	if err != nil {
+		return k.look(ctx)
+	}
+	known := false
+	k.apply(func(m *rules.Member, now rules.Time) { known = m.Told(told.ResourceVersion, e, now) })
+	if !known {
+		return k.look(ctx)
+	}
 	return nil
 }
 
@@ -336,6 +390,7 @@ func (k *Keeper) write(ctx context.Context) error {
 			k.opts.Metrics.writes.WithLabelValues(outcomeOK).Inc()
 			k.apply(func(m *rules.Member, now rules.Time) {
 				k.written(was, *next, now)
+				k.replaced = append(k.replaced[max(0, len(k.replaced)+1-mostReplaced):], base)
 				m.Looked(l)
 			})
 		}

@@ -6,11 +6,13 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // slow implements Handler: the work of partition 2 does not end in time.
@@ -32,13 +34,20 @@ func TestKeeper_APartitionIsHandedOnBeforeTheRestHasEnded(t *testing.T) {
 	var first, again, second context.Context
 	var k *Keeper
 	s := slow{during: func() {
-		if first.Err() == nil || second.Err() != nil {
-			t.Errorf("of the partition that has ended %v, of the other %v", first.Err(), second.Err())
+		select {
+		case <-first.Done():
+		case <-time.After(10 * time.Second):
+			t.Error("the work of the partition that has ended goes on")
 		}
+		if second.Err() != nil {
+			t.Errorf("of the other partition %v", second.Err())
+		}
+		k.mu.Lock()
 		again, _ = k.users.add(t.Context(), &k.mu, 1, true)
+		k.mu.Unlock()
 		stop()
 	}}
-	k = New(Options{Member: "me", Handler: s, Clock: clock.RealClock{}, Log: logr.Discard()})
+	k = New(Options{Member: "me", Handler: s, Clock: clock.RealClock{}, Log: logr.Discard(), Timing: Timing{Drain: time.Hour}})
 	first, _ = k.users.add(t.Context(), &k.mu, 1, true)
 	second, _ = k.users.add(t.Context(), &k.mu, 2, true)
 	k.lose(ctx, order{partitions: []int{1, 2}})
@@ -223,5 +232,42 @@ func TestKeeper_WhoWasPausedWhileItLeavesEndsAtOnce(t *testing.T) {
 	k := New(Options{Member: "me", Clock: clock.RealClock{}, Log: logr.Discard()})
 	if k.await(t.Context(), -time.Second, func() bool { return false }) {
 		t.Error("it says that it is done")
+	}
+}
+
+// What ends within a moment is one write: each takes longer than most partitions do to end.
+// mutations: gather that notes each call by itself, or that waits for the lull though all have
+// ended, or for all, makes this hang; one that appends to what it was given makes it fail.
+func TestWhatEndsWithinAMomentIsNotedTogether(t *testing.T) {
+	t.Parallel()
+	now := clocktesting.NewFakeClock(time.Unix(100, 0))
+	var noted atomic.Int32
+	note := func(ended []int) { noted.Add(int32(len(ended))) }
+	news, left := make(chan []int, 4), make(chan map[int]bool, 1)
+	all := []int{1, 2, 3, 4, 5, 6}
+	news <- all[:1]
+	news <- all[2:4]
+	go func() { left <- gather(now, news, all, note) }()
+	for now.Waiters() != 3 { // for the bound, and for a lull after each call
+		runtime.Gosched()
+	}
+	if n := noted.Load(); n != 0 {
+		t.Errorf("%d are noted before the lull", n)
+	}
+	now.Step(lull)
+	for noted.Load() != 3 {
+		runtime.Gosched()
+	}
+	news <- all[1:2]
+	news <- all[4:]
+	for noted.Load() != 6 { // all have ended
+		runtime.Gosched()
+	}
+	close(news)
+	if late := <-left; len(late) > 0 {
+		t.Errorf("late are %v", late)
+	}
+	if !slices.Equal(all, []int{1, 2, 3, 4, 5, 6}) {
+		t.Errorf("what the Handler gave is %v now", all)
 	}
 }

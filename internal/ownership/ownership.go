@@ -35,8 +35,9 @@ type Handler interface {
 	TakeOver(ctx context.Context, partitions []int)
 	// Lose ends the work of partitions: passes in flight end, leases and results are given back. It
 	// calls ended with those of which all that has ended, also from several goroutines, and
-	// returns when it has ended of all, or when ctx ends. Before it is called, Owns is false for
-	// them. Contexts of While end with ended, or when it has returned; where the member may act no
+	// returns when it has ended of all, or when ctx ends; after that it calls ended no more. Before
+	// it is called, Owns is false for them. Contexts of While end a moment after ended, or when it
+	// has returned; where the member may act no
 	// more already, since its own Lease ended, they ended before.
 	Lose(ctx context.Context, partitions []int, ended func([]int))
 }

@@ -92,7 +92,7 @@ var _ = Describe("an operator that starts", func() {
 		env.NATS.Stop()
 		m := w.launchManager(ctx, "early")
 		w.create(ctx, 3, singleStep("early.work"))
-		Eventually(readyz(ctx, m)).WithContext(ctx).WithPolling(pollInterval).Should(And(ContainSubstring("[-]nats"), ContainSubstring("[+]redis"), ContainSubstring("[+]caches")))
+		Eventually(readyz(ctx, m)).WithContext(ctx).WithPolling(pollInterval).Should(And(ContainSubstring("[-]nats"), ContainSubstring("[+]redis"), ContainSubstring("[+]caches"), ContainSubstring("[+]ownership")))
 		Eventually(w.phases).WithContext(ctx).WithPolling(pollInterval).Should(Equal(map[v1alpha1.RunPhase]int{v1alpha1.RunRunning: 3}))
 		Expect(env.NATS.Start()).To(Succeed())
 		w.startWorker(ctx, 4, echo, "early.work")

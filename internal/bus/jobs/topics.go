@@ -135,8 +135,8 @@ func (t *topics) consumer(ctx context.Context, topic string) error {
 			return err
 		}
 	}
-	got, differs, err := t.conn.EnsureConsumer(ctx, t.conn.Names.JobsStream(), want)
-	if differs {
+	got, err := t.conn.EnsureConsumer(ctx, t.conn.Names.JobsStream(), want)
+	if got.Differs {
 		t.conn.ReportDrift(want, got.CachedInfo().Config)
 	}
 	return err

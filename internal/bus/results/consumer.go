@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,6 +24,7 @@ const (
 	retryDelay      = time.Second            // before jitter
 	rebuildDelay    = 250 * time.Millisecond // before jitter
 	rebuildsPerLine = 30                     // one in so many is logged
+	lookAfter       = time.Second            // before jitter
 	stallAfter      = 10 * time.Second
 	stallCheck      = 3 * time.Second // no multiple of pullExpiry, or check after check could meet the moment between two pulls
 	drainTimeout    = 2 * time.Second
@@ -77,7 +79,8 @@ type Consumer struct {
 	following following
 	returns   *returns
 	sizes     singleflight.Group // of requests for largestResult
-	whole     chan struct{}      // has a place for each message that is held whole
+	size      atomic.Pointer[sizeThen]
+	whole     chan struct{} // has a place for each message that is held whole
 }
 
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
@@ -89,21 +92,21 @@ func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Op
 }
 
 // ensure makes the consumer of a partition on the server, or takes the existing one.
-func (c *Consumer) ensure(ctx context.Context, partition int) (jetstream.Consumer, error) {
+func (c *Consumer) ensure(ctx context.Context, partition int) (bus.Ensured, error) {
 	want := c.config(partition)
-	got, differs, err := c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
+	got, err := c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
 	if overlaps(err) {
 		if err = c.replaceGroups(ctx); err == nil {
-			got, differs, err = c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
+			got, err = c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
 		}
 	}
 	if err != nil {
-		return nil, err
+		return bus.Ensured{}, err
 	}
-	if differs {
-		got = c.raiseBound(ctx, want, got)
+	if got.Differs {
+		got.Consumer = c.raiseBound(ctx, want, got.Consumer)
 	}
-	if differs && ctx.Err() == nil { // else the partition was left, and the next owner says it
+	if got.Differs && ctx.Err() == nil { // else the partition was left, and the next owner says it
 		c.conn.ReportDrift(want, got.CachedInfo().Config)
 	}
 	return got, nil
@@ -186,9 +189,18 @@ func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig
 	return updated
 }
 
+// sizeThen is what largestResult found at a time.
+type sizeThen struct {
+	bytes int
+	at    time.Time
+}
+
 // largestResult is how many bytes a message of the stream of results may have: an administrator may
-// have changed the stream. Feeds that ask at the same time, as all do at the start, ask once.
+// have changed the stream. Feeds that ask within a few seconds, as all do at the start, ask once.
 func (c *Consumer) largestResult(ctx context.Context) (int, error) {
+	if s := c.size.Load(); s != nil && c.conn.Clock.Since(s.at) < stallCheck {
+		return s.bytes, nil
+	}
 	asked := c.sizes.DoChan("", func() (any, error) {
 		ctx, cancel := c.conn.Bounded(context.WithoutCancel(ctx)) // others wait for it, too
 		defer cancel()
@@ -202,10 +214,15 @@ func (c *Consumer) largestResult(ctx context.Context) (int, error) {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	case answer := <-asked:
-		if size, _ := answer.Val.(int); size > 0 || answer.Err != nil {
-			return size, answer.Err
+		size, _ := answer.Val.(int)
+		if answer.Err != nil {
+			return 0, answer.Err
 		}
-		return int(c.conn.NATS.MaxPayload()), nil
+		if size <= 0 {
+			size = int(c.conn.NATS.MaxPayload())
+		}
+		c.size.Store(&sizeThen{size, c.conn.Clock.Now()})
+		return size, nil
 	}
 }
 

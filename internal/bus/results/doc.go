@@ -85,7 +85,8 @@
 // message that is not known to be authentic only the token is held, of 64 in a partition. Eight
 // messages are held whole at a time, to be put aside or read once more. Of each partition, one pull
 // of 128 KiB may be on its way, or of one message if the stream takes larger ones; one more for
-// each that was taken for lost, three seconds after the other.
+// each that was taken for lost, three seconds after the other, and where the stream takes larger
+// messages, for the first, which is sent before that is known.
 // Receiving waits for handle. The handler bounds how much is held after that: Settle with a delay
 // frees it.
 //

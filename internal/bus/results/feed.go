@@ -70,6 +70,9 @@ func (f *feed) run(ctx context.Context) error {
 	return nil
 }
 
+// errSubscriptionEnded is why a subscription is to be built anew that the connection has ended.
+var errSubscriptionEnded = errors.New("subscription ended")
+
 // tell says why the subscription is to be built anew: at once, and then now and then. While NATS is
 // away each partition comes here four times a second.
 func (f *feed) tell(cause error) {
@@ -106,34 +109,70 @@ func (f *feed) consumeOnce(ctx context.Context) error {
 	if err := f.consumer.conn.Usable(ctx); err != nil {
 		return err
 	}
+	atOnce := f.anew || f.failed > 0
 	if f.anew {
 		if err := f.consumer.forget(ctx, f.partition); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
 		f.anew = false
 	}
-	c, err := f.consumer.ensure(ctx, f.partition)
-	if err != nil {
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return errors.Join(err, f.consumer.conn.RepairStreams(ctx))
-		}
-		return err
-	}
-	size, err := f.consumer.largestResult(ctx)
-	if err != nil {
-		return err
-	}
-	f.touch()
 	p, err := newPulls(f, pullRequest{
-		Batch: min(pullBatch, f.consumer.options.partitionShare()), MaxBytes: max(pullBytes, size+pullSlack), Expires: pullExpiry, Heartbeat: pullHeartbeat,
+		Batch: min(pullBatch, f.consumer.options.partitionShare()), MaxBytes: pullBytes, Expires: pullExpiry, Heartbeat: pullHeartbeat,
 	}, func(m *nats.Msg) { f.receive(ctx, m) })
 	if err != nil {
 		return err
 	}
+	defer p.drain()
+	if !atOnce {
+		if err := f.rest(ctx, p); err != nil {
+			return err
+		}
+	}
+	c, err := f.look(ctx, p)
+	if err != nil {
+		return err
+	}
 	f.failed = 0
-	err = f.watch(ctx, c, p)
-	p.drain()
-	return err
+	return f.watch(ctx, c, p)
+}
+
+// rest leaves the server to others for a moment: partitions change hands together, and results wait
+// for the first pulls. It is over once a pull was refused, because there is no consumer, say.
+func (f *feed) rest(ctx context.Context, p *pulls) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.closed:
+		return errSubscriptionEnded
+	case <-f.check:
+	case <-f.consumer.conn.Clock.After(f.consumer.conn.Jittered(lookAfter)):
+	}
+	return nil
+}
+
+// look sees to it that the consumer is there, and that the pulls fit it.
+func (f *feed) look(ctx context.Context, p *pulls) (jetstream.Consumer, error) {
+	c, err := f.consumer.ensure(ctx, f.partition)
+	if err != nil {
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil, errors.Join(err, f.consumer.conn.RepairStreams(ctx))
+		}
+		return nil, err
+	}
+	if !c.WasThere || p.wasRefused() {
+		p.again()
+		select {
+		case <-f.check: // that the first one was refused needs no other look
+		default:
+		}
+	}
+	size, err := f.consumer.largestResult(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.fit(size + pullSlack)
+	f.touch()
+	return c, nil
 }
 
 func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error {
@@ -149,7 +188,7 @@ func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error 
 		case <-ctx.Done():
 			return nil
 		case <-p.closed:
-			return errors.New("subscription ended")
+			return errSubscriptionEnded
 		case <-f.check:
 			err = f.gone(ctx, c)
 		case <-ticker.C():

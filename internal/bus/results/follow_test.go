@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -69,6 +70,41 @@ func TestConsumer_LeaveGivesBackToWhoFollows(t *testing.T) {
 		}
 		b.Follow(moving)
 	}
+}
+
+// Of partitions that change hands results wait for the first pull, just when the server has many
+// others to answer.
+// mutation: consumeOnce that looks before it pulls makes this fail.
+func TestConsumer_PullsBeforeItLooks(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "any", Password: "any"}, {Username: "blind", Password: "blind", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.INFO.>"}},
+		}}}
+	})
+	as := func(user string) func(*config) { return func(c *config) { c.User, c.Password = user, user } }
+	first, next := newTestConsumer(t, s, as("any")), newTestConsumer(t, s, as("blind"))
+	_, stop := collect(t, first)
+	followed(t, first)
+	stop()
+	bustest.Answer(t, first.conn, inPartition(1)[0], bustest.Succeeded)
+	got, _ := collect(t, next)
+	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
+}
+
+// mutation: look that does not pull again makes this fail: no time passes here, so that the first
+// pull, which nobody heard, is never taken for lost.
+func TestConsumer_PullsAgainOnceItsConsumerIsThere(t *testing.T) {
+	t.Parallel()
+	c := newTestConsumer(t, natstest.Start(t), func(c *config) { c.Clock = clocktesting.NewFakeClock(time.Now()) })
+	id := inPartition(1)[0]
+	if err := c.Leave(t.Context(), protocol.AllPartitions()...); err != nil { // it was not consuming yet
+		t.Fatal(err)
+	}
+	c.Follow(partitionOf(id))
+	got, _ := collect(t, c)
+	bustest.Answer(t, c.conn, id, bustest.Succeeded)
+	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
 }
 
 // All consumers are there when the next process starts, and the server is to serve others then.

@@ -35,14 +35,13 @@ type pulls struct {
 	receive   func(*nats.Msg)
 	sub       *nats.Subscription
 	inbox     string
-	request   []byte
-	want      pullRequest
 	closed    chan struct{}
 	connected chan nats.Status // has a value after a reconnect: the pull that was under way is gone
 	keeper    sync.WaitGroup
 	stop      chan struct{}
 
 	mu      sync.Mutex
+	want    pullRequest
 	serial  int  // of the pull under way: words about it come to a subject of its own
 	brought int  // messages since it was sent
 	bytes   int  // of these, as the server counts them
@@ -64,12 +63,9 @@ type pullRequest struct {
 // newPulls subscribes, and sends the first pull. receive is called with one message after the
 // other, and while it waits nothing more is pulled. The pulls have to be drained.
 func newPulls(f *feed, want pullRequest, receive func(*nats.Msg)) (*pulls, error) {
-	request, err := json.Marshal(want)
-	if err != nil {
-		return nil, fmt.Errorf("encode pull: %w", err)
-	}
 	nc := f.consumer.conn.NATS
-	p := &pulls{feed: f, receive: receive, inbox: nc.NewInbox(), request: request, want: want, closed: make(chan struct{}), stop: make(chan struct{})}
+	p := &pulls{feed: f, receive: receive, inbox: nc.NewInbox(), want: want, closed: make(chan struct{}), stop: make(chan struct{})}
+	var err error
 	if p.sub, err = nc.Subscribe(p.inbox+".*", p.take); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
@@ -104,15 +100,37 @@ func (p *pulls) again() {
 	p.send()
 }
 
+// fit has pulls bring messages of so many bytes from now on.
+func (p *pulls) fit(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if bytes > p.want.MaxBytes {
+		p.want.MaxBytes = bytes
+		p.send()
+	}
+}
+
+// wasRefused says whether nobody took the pull under way.
+func (p *pulls) wasRefused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
+}
+
 // send sends the next pull. mu is held.
 func (p *pulls) send() {
 	if p.ended {
 		return
 	}
+	request, err := json.Marshal(p.want)
+	if err != nil {
+		p.feed.tellPull(err)
+		return
+	}
 	p.serial++
 	p.brought, p.bytes, p.due, p.refused, p.beats = 0, 0, p.want.Batch, false, 0
 	conn := p.feed.consumer.conn
-	if err := conn.NATS.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+conn.Names.ResultsStream()+"."+p.feed.name, p.reply(), p.request); err != nil {
+	if err = conn.NATS.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+conn.Names.ResultsStream()+"."+p.feed.name, p.reply(), request); err != nil {
 		p.feed.tellPull(err)
 	}
 }
@@ -198,7 +216,7 @@ func (p *pulls) drain() {
 	p.keeper.Wait()
 	conn := p.feed.consumer.conn
 	conn.NATS.RemoveStatusListener(p.connected)
-	if conn.NATS.IsConnected() {
+	if conn.Connected() {
 		_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
 	} else {
 		_ = p.sub.Unsubscribe() // there is nobody to say that nothing more comes

@@ -148,6 +148,8 @@ func TestAPullIsFollowedByTheNext(t *testing.T) {
 		"the consumer is gone":                 {func(s *said) { s.says(s.reply(), "409", "Consumer Deleted") }, 0, true},
 		"nobody is there":                      {func(s *said) { s.says(s.reply(), "503", "") }, 0, true},
 		"it is refused":                        {func(s *said) { s.says(s.reply(), "400", "Bad Request") }, 0, true},
+		"a larger message may come":            {func(s *said) { s.fit(101) }, 1, false},
+		"no larger message may come":           {func(s *said) { s.fit(100) }, 0, false},
 		"silence":                              {func(s *said) { beats(s, silentBeats) }, 1, false},
 		"a short silence":                      {func(s *said) { beats(s, silentBeats-1) }, 0, false},
 		"a word in a silence": {func(s *said) {

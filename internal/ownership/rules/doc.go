@@ -6,6 +6,7 @@
 //	Renewed, LeaseGone   own Lease
 //	Listed               the Leases of all
 //	Looked               the one object, Effective; also the answer to a write
+//	Told                 the same, as a watch tells of it
 //	Handled              the work of partitions has ended
 //	Marked               it leaves, is unfit, or is blocked
 //

@@ -56,6 +56,12 @@ func (e Effective) goesBackFrom(old Effective) bool {
 	return false
 }
 
+// goesOnFrom says whether e has come after old in the same making of the object: some terms are
+// higher.
+func (e Effective) goesOnFrom(old Effective) bool {
+	return e.Origin == old.Origin && !e.goesBackFrom(old) && !slices.Equal(e.Claims, old.Claims)
+}
+
 // Desired is who should own which partition, by one member's view of the members. It says who is to
 // claim or to be given a partition, and gives no right to act.
 type Desired []string

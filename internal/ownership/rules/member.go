@@ -74,7 +74,7 @@ type peer struct {
 }
 
 // Member is all that one member remembers. Events change it (Renewed, LeaseGone, Listed, Looked,
-// Handled, Marked); Act and Propose say what to do. It does no I/O and is not safe
+// Told, Handled, Marked); Act and Propose say what to do. It does no I/O and is not safe
 // for concurrent use.
 type Member struct {
 	Settings
@@ -196,6 +196,11 @@ func (m *Member) Session() int {
 
 // LastSign is when the Lease of another member was last seen to change.
 func (m *Member) LastSign(name string) Time { return m.peers[name].since }
+
+// Ends says whether the work of partitions is ending: gifts are to follow.
+func Ends(m *Member) bool {
+	return slices.ContainsFunc(m.places, func(at place) bool { return at.stage == draining || at.stage == stopping })
+}
 
 // Eligible are the members that this one would give partitions to, with itself; it must not be
 // changed.

@@ -39,6 +39,14 @@ var memberEvents = []ofMember{
 		return w.look(p, i) && w.answered(p, i) && w.list(p, i) && w.answered(p, i) && w.write(p, i)
 	}},
 	{"glances", func(w *world, p *process) bool { return idleLoop(w, p) && p.m.version != versionOfObject(w.object) }, func(w *world, p *process, i int) bool { return w.look(p, i) && w.answered(p, i) && w.write(p, i) }},
+	{"is told", func(w *world, p *process) bool {
+		return idleLoop(w, p) && p.told == nil && hasNews(w, p)
+	}, func(w *world, p *process, i int) bool { return w.tell(p) && w.hear(p) && w.write(p, i) }},
+	{"is to be told", func(w *world, p *process) bool { return p.told == nil && hasNews(w, p) && w.left.slow > 0 }, func(w *world, p *process, _ int) bool {
+		w.left.slow--
+		return w.tell(p)
+	}},
+	{"is told late", func(w *world, p *process) bool { return idleLoop(w, p) && p.told != nil }, func(w *world, p *process, i int) bool { return w.hear(p) && w.write(p, i) }},
 	{"gives", func(w *world, p *process) bool {
 		list, gift := p.m.Due(w.now)
 		return idleLoop(w, p) && gift && !list
@@ -118,6 +126,10 @@ var memberEvents = []ofMember{
 func idleLoop(_ *world, p *process) bool { return p.call == noCall }
 
 func idleLoopSlow(w *world, p *process) bool { return p.call == noCall && w.left.slow > 0 }
+
+func hasNews(w *world, p *process) bool {
+	return w.object.version > 0 && !w.object.garbage && p.m.version != versionOfObject(w.object)
+}
 
 // events are all that can happen to so many members.
 func events(members int) []event {
@@ -220,6 +232,20 @@ func (w *world) look(p *process, _ int) bool {
 		p.look.Effective = &e
 	}
 	return true
+}
+
+// tell: the watch of a member has seen the object.
+func (w *world) tell(p *process) bool {
+	e := w.object.e
+	p.told, p.toldVersion = &e, versionOfObject(w.object)
+	return true
+}
+
+// hear: the member has what its watch has seen.
+func (w *world) hear(p *process) bool {
+	e := p.told
+	p.told = nil
+	return p.m.Told(p.toldVersion, *e, w.now)
 }
 
 func (w *world) list(p *process, _ int) bool {

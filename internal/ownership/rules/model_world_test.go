@@ -57,6 +57,9 @@ type process struct {
 	renewalSent Time
 	renewalGone bool // it found the Lease deleted
 
+	told        *Effective // by the watch, on its way
+	toldVersion string
+
 	call  call
 	look  Look
 	list  List
@@ -301,6 +304,8 @@ func (k *keyer) process(i int) {
 		k.age(p.renewalSent)
 	}
 	k.call(i)
+	k.effective(p.told)
+	k.flag(p.told != nil && p.toldVersion == versionOfObject(k.w.object))
 	k.put(int64(len(p.losing)))
 	for _, n := range p.losing {
 		k.put(int64(n))

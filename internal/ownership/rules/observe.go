@@ -200,7 +200,28 @@ func (m *Member) Looked(l Look) {
 		m.begin(l)
 		return
 	}
-	m.check(l.Sent)
+	if m.compare() {
+		m.confirmed = max(m.confirmed, l.Sent)
+	}
+}
+
+// Told notes what a watch tells of Effective, and says whether that spares a look. It was so at
+// some moment, and nobody knows how long ago. So it goes on from what is known, or does not
+// count; it begins no session, and confirms nothing. No look may be under way, whose answer
+// could be older.
+//
+// What it gives may be acted on for as long as the session lasts: nobody takes it before.
+func (m *Member) Told(version string, e Effective, now Time) bool {
+	m.lapse(now)
+	if !m.session || m.looked != good || !e.wellFormed(m.Partitions) || !e.goesOnFrom(m.known) {
+		return false
+	}
+	m.version, m.proving = version, false
+	m.learn(e.clone(), now)
+	if all := m.compare(); all && m.without(ruleToldIsOld) {
+		m.confirmed = now
+	}
+	return true
 }
 
 // learn remembers a good Effective.
@@ -258,9 +279,9 @@ func (m *Member) begin(l Look) {
 	}
 }
 
-// check compares what is acted on with what stands, and confirms it if all is there.
-func (m *Member) check(sent Time) {
-	all := true
+// compare ends what is acted on and does not stand any more. It says whether all does.
+func (m *Member) compare() (all bool) {
+	all = true
 	for p := range m.places {
 		at, c := &m.places[p], m.known.Claims[p]
 		switch {
@@ -273,9 +294,7 @@ func (m *Member) check(sent Time) {
 			m.cut(p)
 		}
 	}
-	if all {
-		m.confirmed = max(m.confirmed, sent)
-	}
+	return all
 }
 
 // burial is for how many times Lease the Lease of a dead member is left alone.

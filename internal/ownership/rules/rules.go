@@ -45,4 +45,6 @@ const (
 	// ruleListBeforeGift: whom partitions are given to is said by a list that came a moment ago, or
 	// was sent after their work had ended, and that is not outdated.
 	ruleListBeforeGift
+	// ruleToldIsOld: what a watch tells confirms nothing.
+	ruleToldIsOld
 )

@@ -26,6 +26,8 @@ type desk struct {
 	calls []string
 	// during is called with each call.
 	during func(call string)
+	// taken is the version that a write makes; "": writes fail.
+	taken string
 }
 
 // newDesk is one that acts on all partitions, and has listed the members a moment before.
@@ -45,9 +47,13 @@ func newDesk(t *testing.T) *desk {
 			note("list")
 			return nil
 		},
-		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+		Update: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.UpdateOption) error {
 			note("write")
-			return errors.New("slow")
+			if d.taken == "" {
+				return errors.New("slow")
+			}
+			object.SetResourceVersion(d.taken)
+			return nil
 		},
 	})
 	d.Keeper = New(Options{Client: c, Namespace: "ns", Member: "a", LeaderLease: "leader", Handler: &calls{}, Clock: clock.RealClock{}, Spread: func() float64 { return 0 }, Log: logr.Discard(), Timing: Timing{Fresh: time.Minute, Look: time.Minute}})
@@ -178,5 +184,51 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 				t.Errorf("calls %q, want %q", d.calls, test.want)
 			}
 		})
+	}
+}
+
+// mutation: write that does not note what it replaced makes this fail: each write of a hand-over
+// would have a look behind it, for which the next one waits.
+func TestItsOwnWriteIsNoNewsBeforeTheWatchTellsOfIt(t *testing.T) {
+	d := newDesk(t)
+	d.end()
+	d.taken = "3"
+	full := d.now()
+	for range 3 {
+		if err := d.lookOnce(t.Context(), &leader{}, &full, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"write"}; !slices.Equal(d.calls, want) {
+		t.Errorf("calls %q, want %q", d.calls, want)
+	}
+}
+
+// mutations: untilNext without ends makes this fail (it would wait for nothing, in a circle), and
+// so does one that waits for longer than wantsRound.
+func TestWhoWaitsForWorkThatEndsWaitsAsLongAsTheRound(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(*desk)
+		failed bool
+		round  time.Duration // in looks
+	}{
+		"nothing ends":         {round: 9},
+		"work ends":            {before: (*desk).ending, round: 19},
+		"work ends, no answer": {before: (*desk).ending, failed: true, round: 9},
+	} {
+		d := newDesk(t)
+		if test.before != nil {
+			test.before(d)
+		}
+		due := d.timing.Look * test.round / 10
+		for _, since := range []time.Duration{0, d.timing.Look / 2, due - 1, due} {
+			wait := untilNext(d.Keeper, since, test.failed)
+			if since+wait > due {
+				t.Errorf("%s: a round is begun %v after the last one, want %v", name, since+wait, due)
+			}
+			if wait <= 0 && !wantsRound(d.Keeper, since, test.failed) {
+				t.Errorf("%s: %v after the last round nothing is waited for, and nothing is done", name, since)
+			}
+		}
 	}
 }

@@ -105,8 +105,8 @@ func (k *Keeper) lapses(ctx context.Context) {
 	}
 }
 
-// watches has the owners looked at as soon as they change. Without it a look shows that a moment
-// later.
+// watches has changes of the owners heard of as soon as they are made. Without it a look shows that
+// a moment later.
 func (k *Keeper) watches(ctx context.Context) {
 	for {
 		k.watch(ctx)

@@ -271,3 +271,25 @@ func TestWhatEndsWithinAMomentIsNotedTogether(t *testing.T) {
 		t.Errorf("what the Handler gave is %v now", all)
 	}
 }
+
+// mutation: another without the bound makes this hang.
+func TestWhatEndsOneByOneIsNotGatheredForLong(t *testing.T) {
+	t.Parallel()
+	now := clocktesting.NewFakeClock(time.Unix(100, 0))
+	var noted atomic.Int32
+	news := make(chan []int)
+	go gather(now, news, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, func(ended []int) { noted.Add(int32(len(ended))) })
+	news <- []int{1}
+	for now.Waiters() < 2 { // for the bound and a lull
+		runtime.Gosched()
+	}
+	for p := 2; noted.Load() == 0; p++ {
+		select {
+		case news <- []int{min(p, 8)}: // less than a lull after the one before
+			now.Step(lull * 4 / 5)
+		default:
+			runtime.Gosched()
+		}
+	}
+	close(news)
+}

@@ -160,19 +160,29 @@ func (f *feed) look(ctx context.Context, p *pulls) (jetstream.Consumer, error) {
 		return nil, err
 	}
 	if !c.WasThere || p.wasRefused() {
-		p.again()
 		select {
 		case <-f.check: // that the first one was refused needs no other look
 		default:
 		}
+		p.again()
+	}
+	f.fit(ctx, p)
+	f.touch()
+	return c, nil
+}
+
+// fit has the pulls bring the largest message that the stream takes, once somebody knows how large
+// that is. Until then they bring what is not larger than most.
+func (f *feed) fit(ctx context.Context, p *pulls) {
+	if p.fits.Load() {
+		return
 	}
 	size, err := f.consumer.largestResult(ctx)
 	if err != nil {
-		return nil, err
+		f.consumer.conn.Log.V(1).Info("Nobody knows how large results may be: the server is asked again", "consumer", f.name, "cause", err.Error())
+		return
 	}
 	p.fit(size + pullSlack)
-	f.touch()
-	return c, nil
 }
 
 func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error {
@@ -190,8 +200,11 @@ func (f *feed) watch(ctx context.Context, c jetstream.Consumer, p *pulls) error 
 		case <-p.closed:
 			return errSubscriptionEnded
 		case <-f.check:
-			err = f.gone(ctx, c)
+			if err = f.gone(ctx, c); err == nil {
+				p.retry()
+			}
 		case <-ticker.C():
+			f.fit(ctx, p)
 			err = f.stalled(ctx, c, &seen)
 		case <-rounds.C():
 			err = left.look(ctx, f, c)

@@ -92,6 +92,45 @@ func TestConsumer_PullsBeforeItLooks(t *testing.T) {
 	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
 }
 
+// mutation: a feed that does not rest, or that never looks after its rest, makes this fail.
+func TestConsumer_LooksAMomentAfterItPulled(t *testing.T) {
+	t.Parallel()
+	s, now := natstest.Start(t), clocktesting.NewFakeClock(time.Now())
+	first, next := newTestConsumer(t, s), newTestConsumer(t, s, func(c *config) { c.Clock = now })
+	_, stop := collect(t, first)
+	followed(t, first)
+	stop()
+	calls := make(chan string, 1000)
+	if _, err := first.conn.NATS.Subscribe("$JS.API.CONSUMER.>", func(m *nats.Msg) { calls <- m.Subject }); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Answer(t, first.conn, inPartition(1)[0], bustest.Succeeded)
+	got, _ := collect(t, next)
+	settle(t, bustest.Receive(t, "the result", got, 1)[0], nil)
+	pulled, looked := map[string]bool{}, map[string]bool{}
+	count := func() {
+		for len(calls) > 0 {
+			if subject := <-calls; strings.HasPrefix(subject, "$JS.API.CONSUMER.INFO.") {
+				looked[subject] = true
+			} else {
+				pulled[subject] = true
+			}
+		}
+	}
+	bustest.Eventually(t, "all are pulled from", func() bool {
+		count()
+		return len(pulled) == protocol.Partitions
+	})
+	if len(looked) > 0 {
+		t.Errorf("%d consumers are looked at while all are pulled from", len(looked))
+	}
+	bustest.Eventually(t, "all consumers are looked at", func() bool {
+		now.Step(2 * lookAfter)
+		count()
+		return len(looked) == protocol.Partitions
+	})
+}
+
 // mutation: look that does not pull again makes this fail: no time passes here, so that the first
 // pull, which nobody heard, is never taken for lost.
 func TestConsumer_PullsAgainOnceItsConsumerIsThere(t *testing.T) {

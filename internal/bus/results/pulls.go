@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +40,7 @@ type pulls struct {
 	connected chan nats.Status // has a value after a reconnect: the pull that was under way is gone
 	keeper    sync.WaitGroup
 	stop      chan struct{}
+	fits      atomic.Bool // want is as the stream wants it
 
 	mu      sync.Mutex
 	want    pullRequest
@@ -47,6 +49,7 @@ type pulls struct {
 	bytes   int  // of these, as the server counts them
 	due     int  // how many it brings, as far as is known
 	refused bool // since it was sent, nobody was there
+	retried bool // once
 	beats   int  // since the last word or message
 	busy    bool
 	ended   bool
@@ -104,8 +107,21 @@ func (p *pulls) again() {
 func (p *pulls) fit(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.fits.Store(true)
 	if bytes > p.want.MaxBytes {
 		p.want.MaxBytes = bytes
+		p.send()
+	}
+}
+
+// retry sends the next pull if the one under way was refused, though the consumer is there: it was
+// made just then. Once only, or what is refused for another cause would be asked for without a
+// pause.
+func (p *pulls) retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refused && !p.retried {
+		p.retried = true
 		p.send()
 	}
 }
@@ -216,7 +232,7 @@ func (p *pulls) drain() {
 	p.keeper.Wait()
 	conn := p.feed.consumer.conn
 	conn.NATS.RemoveStatusListener(p.connected)
-	if conn.Connected() {
+	if conn.Outage().IsZero() && conn.NATS.IsConnected() {
 		_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
 	} else {
 		_ = p.sub.Unsubscribe() // there is nobody to say that nothing more comes

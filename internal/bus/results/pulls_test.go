@@ -3,6 +3,8 @@
 package results
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -267,5 +269,96 @@ func TestABacklogOfReplicasComesWithoutAWait(t *testing.T) {
 				p.beat()
 			}
 		}
+	}
+}
+
+// pullsOf subscribes to the results of a run before their consumer is there.
+func pullsOf(t *testing.T, run string) (f *feed, p *pulls, got <-chan string) {
+	t.Helper()
+	conn := bustest.Dial(t, bus.Config{URL: natstest.Start(t).URL(), Clock: clocktesting.NewFakeClock(time.Now())})
+	bustest.Eventually(t, "the streams are there", func() bool { return conn.RepairStreams(t.Context()) == nil && conn.Ready(t.Context()) == nil })
+	f = newFeed(NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{}), protocol.Partition(run), nil)
+	subjects := make(chan string, 10)
+	p, err := newPulls(f, pullRequest{Batch: pullBatch, MaxBytes: pullBytes, Expires: pullExpiry, Heartbeat: pullHeartbeat}, func(m *nats.Msg) { subjects <- m.Subject })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.drain)
+	bustest.Eventually(t, "nobody is there", p.wasRefused)
+	return f, p, subjects
+}
+
+// No time passes in these, so that no pull is taken for lost.
+// mutations: look that pulls again only where it made the consumer itself makes the first fail, and
+// look without fit the second.
+func TestALookPullsAgainWhatNobodyTook(t *testing.T) {
+	t.Parallel()
+	t.Run("somebody else made the consumer", func(t *testing.T) {
+		t.Parallel()
+		f, p, got := pullsOf(t, "run-1")
+		if _, err := f.consumer.ensure(t.Context(), f.partition); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.look(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Answer(t, f.consumer.conn, protocol.JobID{RunUID: "run-1", Step: "fetch", Item: protocol.NoItem, Attempt: 1}, bustest.Succeeded)
+		bustest.Receive(t, "the result", got, 1)
+	})
+	t.Run("the stream takes larger messages", func(t *testing.T) {
+		t.Parallel()
+		f, p, got := pullsOf(t, "run-1")
+		conn := f.consumer.conn
+		stream := bustest.Info(t, conn, conn.Names.ResultsStream()).Config
+		stream.MaxMsgSize = 4 * pullBytes
+		if _, err := conn.JetStream.UpdateStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.look(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		m := bustest.Result(conn.Names, bustest.Ring(), protocol.JobID{RunUID: "run-1", Step: "fetch", Item: protocol.NoItem, Attempt: 1}, strings.Repeat(" ", 2*pullBytes)+bustest.Succeeded)
+		if _, err := conn.JetStream.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Receive(t, "the result", got, 1)
+	})
+}
+
+// mutation: retry that does nothing, or that does so each time, makes this fail.
+func TestARefusedPullIsSentAgainOnceIfTheConsumerIsThere(t *testing.T) {
+	t.Parallel()
+	s := playServer(t)
+	for _, pulls := range []int{1, 1, 0} { // the first is that of the beginning
+		if n := s.new(); n != pulls {
+			t.Fatalf("%d pulls, want %d", n, pulls)
+		}
+		s.says(s.reply(), "503", "")
+		s.retry()
+	}
+}
+
+// mutation: watch that does not call retry makes this fail: no time passes here.
+func TestAPullIsSentAgainWhoseRefusalIsOver(t *testing.T) {
+	t.Parallel()
+	s := playServer(t)
+	stream, name := s.feed.consumer.conn.Names.ResultsStream(), s.feed.name
+	answer := fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.consumer_info_response","stream_name":%q,"name":%q,"config":{"durable_name":%q,"ack_policy":"explicit"}}`, stream, name, name)
+	if _, err := s.nc.Subscribe("$JS.API.CONSUMER.INFO.>", func(m *nats.Msg) { _ = m.Respond([]byte(answer)) }); err != nil {
+		t.Fatal(err)
+	}
+	s.new()
+	c, err := s.feed.consumer.conn.JetStream.Consumer(t.Context(), stream, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- s.feed.watch(ctx, c, s.pulls) }()
+	s.says(s.reply(), "503", "")
+	bustest.Receive(t, "another pull", s.asked, 1)
+	cancel()
+	if err := bustest.Receive(t, "the end", over, 1)[0]; err != nil {
+		t.Error(err)
 	}
 }

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -181,6 +185,50 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		r.drained(ctx, run)
 		Expect(r.writes()).To(BeNumerically(">=", 3))
 	}, NodeTimeout(patience))
+
+	// mutations: refused that takes each error for a refusal, or none.
+	DescribeTable("is written at every step after a write of it was refused, and not after one that had no answer", func(ctx SpecContext, place string, cause error, off bool) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(5))
+		r.rush(ctx, run, 2)
+		w.clock.Step(longest * time.Millisecond)
+		var told []string
+		logger := log.IntoContext(ctx, funcr.New(func(_, args string) { told = append(told, args) }, funcr.Options{}))
+		r.hook = func(_ context.Context, at string) error {
+			if at == place {
+				return cause
+			}
+			return nil
+		}
+		_, err := r.Reconcile(logger, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+		Expect(err != nil).To(Equal(!off), "the queue has its backoff for an outage")
+		Expect(r.lags(run)).To(Equal(!off))
+		Expect(told).To(HaveLen(map[bool]int{true: 1}[off]))
+		r.hook = nil
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).ahead.Off).To(Equal(off))
+
+		w.clock.Step(time.Second)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return !now.Unwritten() && stepOf(now, "s1").Phase == v1alpha1.StepSucceeded
+		})
+		again := false
+		until(ctx, "the run has ended", func() bool {
+			w.work(ctx)
+			r.turn(ctx, run)
+			again = again || r.lags(run)
+			return lifecycle.Finished(w.get(ctx, run))
+		})
+		Expect(again).To(Equal(!off), "it is ahead again")
+		r.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(5))
+	},
+		Entry("it was refused", "status/before", refused(), true, NodeTimeout(2*patience)),
+		Entry("the API server is away", "status/before", apierrors.NewServiceUnavailable("etcd is away"), false, NodeTimeout(2*patience)),
+		Entry("its time ran out", "status/before", context.DeadlineExceeded, false, NodeTimeout(2*patience)),
+		Entry("its answer was lost", "status/after", context.DeadlineExceeded, false, NodeTimeout(2*patience)),
+	)
 
 	// mutation: tooEarly that has the last write wait for its turn makes this fail.
 	It("is written before its partition is handed over, and its lock is given back", func(ctx SpecContext) {

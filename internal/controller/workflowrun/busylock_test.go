@@ -14,11 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -209,6 +212,63 @@ var _ = Describe("a run lock that stays busy", func() {
 		Entry("this process wrote last", false, NodeTimeout(2*patience)),
 		Entry("another wrote last", true, NodeTimeout(2*patience)),
 	)
+
+	// mutations: beforeDeciding that asks for lock or desk before it asks for the pause;
+	// restsWithMany without one of its conditions.
+	It("is not asked for, nor a desk, in the pause after a write, however much waits", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, brief())
+		r := w.newReplica(ctx, "r")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list)
+		r.inFlight(ctx, run, 8)
+		tasks := w.takeAll(ctx, 8)
+		r.largeResults(ctx, tasks[1:])
+		m := r.memories.peek(client.ObjectKeyFromObject(run))
+		m.lastWrite = pacing.LastWrite{End: w.clock.Now(), Took: 500 * time.Millisecond}
+		leave := r.fullDesks(ctx)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(500*time.Millisecond), "it is not in line for a desk")
+		leave()
+
+		m.lastWrite.End = w.clock.Now()
+		writer, asked := m.lock.Writer, 0
+		m.lock.Writer = "another"
+		r.hook = func(_ context.Context, place string) error {
+			if place == "acquire/before" {
+				asked++
+			}
+			return nil
+		}
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(500 * time.Millisecond))
+		Expect(asked).To(BeZero())
+		m.lock.Writer = writer
+
+		for name, c := range map[string]struct {
+			adjust func(*pass)
+			want   bool
+		}{
+			"as it is":                   {func(*pass) {}, true},
+			"it is given up":             {func(p *pass) { p.ahead.Closes = true }, false},
+			"it goes on without a write": {func(p *pass) { p.ahead.Under(policy.Checkpoint{Coalesced: true}, false, false) }, false},
+			"little waits":               {func(p *pass) { p.batch = r.Batches.Of(p.run, 1, false) }, false},
+			"the pause is over":          {func(p *pass) { p.mem.lastWrite.End = w.clock.Now().Add(-time.Second) }, false},
+		} {
+			p, err := r.observe(ctx, w.get(ctx, run))
+			Expect(err).NotTo(HaveOccurred())
+			c.adjust(p)
+			Expect(restsWithMany(p).IsZero()).To(Equal(!c.want), name)
+			m.lastWrite.End = w.clock.Now()
+		}
+		w.takeLock(ctx, run)
+		p, err := r.observe(ctx, w.get(ctx, run))
+		Expect(err).NotTo(HaveOccurred())
+		_, _ = p.lock.Without(p.run, p.lock.Take(ctx, p.run, "result"))
+		Expect(p.lock.WasBusy()).To(BeTrue())
+		Expect(restsWithMany(p)).To(BeZero(), "its turn may have come, for a moment")
+		w.dropLock(ctx, run)
+		tasks[0].succeed(ctx)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
 
 	// mutations: lockFirst that steps aside where the lock was busy; withoutLock without Stay.
 	It("does not keep a run waiting in line whose time is over", func(ctx SpecContext) {

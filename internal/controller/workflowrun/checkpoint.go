@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -20,6 +21,13 @@ import (
 // checkpointParallel bounds the runs that are written at the same time when a process gives them
 // up. Namespaces share it: none has more than half.
 const checkpointParallel = 16
+
+// largePatience is how long a large run waits for its turn to be written: the runs of all tenants
+// in its partition wait with it, and there may be one such run in each partition.
+const largePatience = 200 * time.Millisecond
+
+// errManyLarge is why a large run stays ahead of which the turn did not come in time.
+var errManyLarge = errors.New("it is large, and so are many others that are written now")
 
 // errNotWritten is why a run stays ahead of which the pass did not write, and went on without an
 // error: it has no lease, or a decision lacks something.
@@ -83,28 +91,40 @@ func (r *Reconciler) checkpointPartition(ctx context.Context, n int) {
 	}
 	defer leave()
 	var all sync.WaitGroup
-	var left atomic.Int64
-	for _, key := range r.Ahead.In(map[int]bool{n: true}) {
+	keys := r.Ahead.In(map[int]bool{n: true})
+	left := make(chan error, len(keys)) // why runs are not written
+	for _, key := range keys {
 		all.Go(func() {
-			done, err := r.closing.places.Wait(ctx, key.Namespace)
+			done, err := r.place(ctx, key)
 			if err != nil {
-				left.Add(1)
+				left <- err
 				return
 			}
 			defer done()
-			if ctx.Err() != nil {
-				left.Add(1)
-				return
-			}
 			if err := r.checkpointRun(ctx, key); err != nil {
 				log.FromContext(ctx).Info("A run stays ahead of its status: another process decides again", "run", key, "cause", err.Error())
 			}
 		})
 	}
 	all.Wait()
-	if left.Load() > 0 {
-		log.FromContext(ctx).Info("Runs stay ahead of their status: another process decides again", "runs", left.Load(), "cause", context.Cause(ctx).Error())
+	if n := len(left); n > 0 {
+		log.FromContext(ctx).Info("Runs stay ahead of their status: another process decides again", "runs", n, "cause", (<-left).Error())
 	}
+}
+
+// place waits for one of the places for checkpoints.
+func (r *Reconciler) place(ctx context.Context, key types.NamespacedName) (done func(), err error) {
+	if m := r.memories.peek(key); m != nil && shares.LargeObject(m.lastWriteBytes) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, largePatience, errManyLarge)
+		defer cancel()
+	}
+	done, err = r.closing.places.Wait(ctx, key.Namespace)
+	if err == nil && ctx.Err() != nil {
+		done()
+		return nil, context.Cause(ctx)
+	}
+	return done, err
 }
 
 // apart divides partitions into those in which no run is ahead of its status, and each of the
@@ -125,6 +145,13 @@ func (r *Reconciler) apart(partitions []int) (groups [][]int) {
 	return groups
 }
 
+// handedOver is a context that has ended, as the next owner does what waits for that.
+func handedOver(ctx context.Context) context.Context {
+	ended, end := context.WithCancelCause(ctx)
+	end(driven.ErrHandedOver)
+	return ended
+}
+
 // checkpointRun writes one run. Its write ends when ctx does: the partition does not wait for it.
 func (r *Reconciler) checkpointRun(ctx context.Context, key types.NamespacedName) error {
 	while, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -143,6 +170,7 @@ func (r *Reconciler) checkpointRun(ctx context.Context, key types.NamespacedName
 		return nil
 	}
 	p.while, p.ahead.Closes = while, true
+	p.desk.Until(handedOver(ctx)) // its partition would wait for a desk with it
 	if _, err = p.advance(ctx); err == nil && p.ahead.Lags() {
 		return errNotWritten
 	}

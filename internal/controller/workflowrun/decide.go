@@ -168,17 +168,26 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 	}
 }
 
+// pauseEnds is when the pause after the last write of the run is over; zero: it is, or there is no
+// next pass.
+func pauseEnds(p *pass) time.Time {
+	if p.ahead.Closes {
+		return time.Time{}
+	}
+	news := pacing.News{Results: p.batch.Paced(), Patient: p.ahead.Lags() || crowded(p)}
+	if next := p.mem.lastWrite.Next(news, p.run); next.After(p.r.Clock.Now()) {
+		return next
+	}
+	return time.Time{}
+}
+
 // tooEarly is when the run may be written next, if it is to be written and that time has not come;
 // else zero. It is asked before what a decision lacks is found out and stored: the next decision
 // will have more results, and other outputs of items to store.
 func (p *pass) tooEarly(ctx context.Context) time.Time {
-	if p.ahead.Closes {
-		return time.Time{} // there is no next pass
-	}
-	news := pacing.News{Results: p.batch.Paced(), Patient: p.ahead.Lags() || crowded(p)}
-	next := p.mem.lastWrite.Next(news, p.run)
-	if !next.After(p.r.Clock.Now()) {
-		return time.Time{}
+	next := pauseEnds(p)
+	if next.IsZero() {
+		return next
 	}
 	in := p.input(ctx, p.lock.Tentative(p.run))
 	in.Glance = true // what expressions give is a matter of the decision that is written

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
@@ -38,11 +39,21 @@ func lockFirst(ctx context.Context, p *pass) error {
 	return nil
 }
 
+// restsWithMany is when a run may be written of which many bytes of results wait; zero: now, or it
+// may go on before. It is asked before lock and desk are: each result that comes in the pause after
+// a write has a pass made. Where the lock was busy before, its turn may have come for a moment.
+func restsWithMany(p *pass) time.Time {
+	if !shares.Large(p.batch.Bytes()) || p.lock.WasBusy() || p.ahead.Likely(wroteLast(p)) {
+		return time.Time{}
+	}
+	return pauseEnds(p)
+}
+
 // deskFirst gives the pass a desk before it takes the lock: to read many bytes of results, or to
 // render again what the pass before it left. That needs the lock, so a pass without a desk does not
 // wait for one then. Where the lock was busy before, its turn may have come for a moment.
 func deskFirst(ctx context.Context, p *pass) error {
-	if p.mem.toDesk && !p.lock.WasBusy() && p.effectsPending() && p.executable() {
+	if p.mem.toDesk && !p.ahead.Closes && !p.lock.WasBusy() && p.effectsPending() && p.executable() {
 		return p.desk.Need(ctx)
 	}
 	return p.desk.ForOutputs(ctx, p.batch.Bytes())

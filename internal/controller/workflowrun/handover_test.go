@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
@@ -294,6 +295,30 @@ var _ = Describe("runs that change hands", func() {
 		close(goOn)
 		Eventually(ctx, lost).Should(BeClosed())
 		Expect(w.locked(ctx, slow)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
+	// mutations: checkpointRun without Until; advance or deskFirst that asks for a desk
+	// all the same.
+	It("do not wait for a desk when one of them is large, and is ahead of its status", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		a := w.newReplica(ctx, "a", here)
+		run := w.create(ctx, chainOf(2))
+		a.rush(ctx, run, 2)
+		Expect(a.lags(run)).To(BeTrue())
+		m := a.memories.peek(client.ObjectKeyFromObject(run))
+		m.lastWriteBytes = 1 << 20
+		m.toDesk, m.jobs = true, dispatch.State{} // what is to be rendered again is for the next owner
+		a.Writes = shares.New(1, false, shares.KindMetrics{})
+		defer a.fullDesks(ctx)()
+		lost := make(chan struct{})
+		go func() {
+			defer close(lost)
+			(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(ctx, protocol.AllPartitions(), func([]int) {})
+		}()
+		Eventually(ctx, lost).WithTimeout(patience).Should(BeClosed())
+		Expect(stepOf(w.get(ctx, run), "s1").Phase).To(Equal(v1alpha1.StepSucceeded), "it is written")
+		Expect(w.locked(ctx, run)).To(BeFalse())
 	}, NodeTimeout(2*patience))
 
 	// mutation: leave that has all partitions end together makes this fail.

@@ -192,7 +192,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if result, done, err := p.withoutNeed(ctx, plan); done {
 		return result, err
 	}
-	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
+	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil && !p.ahead.Closes {
 		return reconcile.Result{}, err
 	}
 	p.desk.Stay()
@@ -214,6 +214,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
 	if until := notBefore(p); !until.IsZero() {
 		return p.again(until), true, nil
+	}
+	if p.notYet = restsWithMany(p); !p.notYet.IsZero() {
+		return p.again(p.notYet), true, nil
 	}
 	switch err := lockFirst(ctx, p); {
 	case p.desk.InLine():

@@ -38,17 +38,7 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.lock.Drop(ctx)
 	default:
 		if p.ahead.Lags() {
-			// Who gives the run up says nothing of later steps: whoever drives it next
-			// may be ahead.
-			if p.ahead.Closes || errors.Is(context.Cause(p.while), ownership.ErrNotOwned) { //nolint:contextcheck // the cause is that of the hand-over
-				return reconcile.Result{}, err
-			}
-			// What is ahead is dropped, and the run goes on as with EveryStep: so the one result
-			// that is to blame is found.
-			log.FromContext(ctx).Info("A checkpoint is not taken: the run is written at every step from now on", "cause", err.Error())
-			p.ahead.Off = true
-			dropAhead(p)
-			return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
+			return checkpointFailed(ctx, p, err)
 		}
 		return p.unwritten(ctx, err)
 	}
@@ -57,6 +47,23 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.lock.DropIfOutdated(ctx, p.mem.newer(p.run)) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
 	}
 	return result, err
+}
+
+// checkpointFailed ends a pass whose checkpoint was not accepted, and not for another writer.
+func checkpointFailed(ctx context.Context, p *pass, cause error) (reconcile.Result, error) {
+	switch {
+	case p.ahead.Closes, errors.Is(context.Cause(p.while), ownership.ErrNotOwned): //nolint:contextcheck // the cause is that of the hand-over
+		// Who gives the run up says nothing of later steps: whoever drives it next may be ahead.
+		return reconcile.Result{}, cause
+	case outage(cause):
+		return p.unwritten(ctx, cause) // what is ahead may be written later
+	}
+	// What is ahead is dropped, and the run goes on as with EveryStep: so the one result that is to
+	// blame is found.
+	log.FromContext(ctx).Info("A checkpoint is not taken: the run is written at every step from now on", "cause", cause.Error())
+	p.ahead.Off = true
+	dropAhead(p)
+	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
 }
 
 // newer is the run as this process last wrote it or read it live.

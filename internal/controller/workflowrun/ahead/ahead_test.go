@@ -112,7 +112,7 @@ func TestSession_May(t *testing.T) {
 		"a lease that wrote the run":             {results: 2, claimed: true, want: true},
 		"another wrote it":                       {results: 1},
 		"every step is written":                  {claimed: true, adjust: func(_ *world, s *ahead.Session) { s.Under(policy.Checkpoint{MaxResults: 3}, true, true) }},
-		"a write failed":                         {claimed: true, adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
+		"a write was refused":                    {claimed: true, adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
 		"the process gives the run up":           {claimed: true, adjust: func(_ *world, s *ahead.Session) { s.Closes = true }},
 		"as many results as the policy lets":     {results: 3, claimed: true},
 		"as many, with those before":             {results: 2, claimed: true, adjust: keepOne},
@@ -229,7 +229,7 @@ func TestSession_LingersAfterAWrite(t *testing.T) {
 		"written long ago":      {adjust: func(w *world, _ *ahead.Session) { w.clock.Step(2 * time.Second) }},
 		"ahead again":           {adjust: keepOne},
 		"written at every step": {adjust: func(_ *world, s *ahead.Session) { s.Under(policy.Checkpoint{}, true, true) }},
-		"a write failed":        {adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
+		"a write was refused":   {adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
 		"given up":              {adjust: func(_ *world, s *ahead.Session) { s.Closes = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -429,7 +429,7 @@ func TestSession_Likely(t *testing.T) {
 		"another wrote it":      {},
 		"ahead, whoever wrote":  {adjust: keepOne, want: true},
 		"written at every step": {mine: true, adjust: func(_ *world, s *ahead.Session) { s.Under(policy.Checkpoint{}, true, true) }},
-		"a write failed":        {mine: true, adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
+		"a write was refused":   {mine: true, adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
 		"given up":              {mine: true, adjust: func(_ *world, s *ahead.Session) { s.Closes = true }},
 		"due":                   {mine: true, adjust: func(w *world, s *ahead.Session) { keepOne(w, s); w.clock.Step(time.Second) }},
 	} {

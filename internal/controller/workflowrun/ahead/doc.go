@@ -31,7 +31,8 @@
 // # Failure handling
 //
 // A write that is refused drops what is kept, and the run goes on as with EveryStep: so the result
-// to blame is found by the rules of package workflowrun. A crash loses nothing but time.
+// to blame is found by the rules of package workflowrun. A write that has no answer, or could not
+// be tried, is tried again, with what is kept. A crash loses nothing but time.
 //
 // # Bounds
 //

@@ -25,7 +25,7 @@ type State struct {
 	// Alone says that no other process has worked on the run, so that none can have published an
 	// attempt which status does not have.
 	Alone bool
-	// Off says that the run is written at every step: a write of it failed.
+	// Off says that the run is written at every step: a write of it was refused.
 	Off bool
 }
 

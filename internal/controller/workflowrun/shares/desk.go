@@ -284,11 +284,14 @@ func (d *Desk) GoOn(ctx context.Context) bool {
 // ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is
 // large. It is asked before the lock is taken: who waits then is in nobody's way.
 func (d *Desk) ForObject(ctx context.Context, bytes int) error {
-	if bytes <= largeObject {
+	if !LargeObject(bytes) {
 		return nil
 	}
 	return d.Need(ctx)
 }
+
+// LargeObject says whether the write of an object of so many bytes takes long.
+func LargeObject(bytes int) bool { return bytes > largeObject }
 
 // Large says whether outputs of so many bytes need a desk.
 func Large(bytes int64) bool { return bytes > smallOutputs }

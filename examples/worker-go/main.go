@@ -3,7 +3,9 @@
 // Command worker-go is a sample worker: some topics to try runs with, and the shape of a worker
 // of your own.
 //
-// It reads NATS_URL, the address of the NATS server.
+// It reads NATS_URL, the address of the NATS server, and where they are set: NATS_USER and
+// NATS_PASSWORD; NATS_CA, NATS_CERT and NATS_KEY, the names of files; SYNCOPATE_PREFIX, which is
+// the operator's --nats-prefix.
 package main
 
 import (
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/nats-io/nats.go"
 
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
@@ -34,12 +37,12 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	nc, err := worker.Connect(os.Getenv("NATS_URL"))
+	nc, err := worker.Connect(os.Getenv("NATS_URL"), login(os.Getenv)...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	w := worker.New(nc, worker.Options{Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))})
+	w := worker.New(nc, worker.Options{Prefix: os.Getenv("SYNCOPATE_PREFIX"), Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))})
 	w.Handle("demo.echo", echo, worker.Concurrency(16))
 	w.Handle("demo.flaky", flaky, worker.Concurrency(16))
 	w.Handle("demo.slow", slow, worker.Concurrency(16))
@@ -47,6 +50,20 @@ func run(ctx context.Context) error {
 	w.Handle("http.fetch", fetch, worker.Concurrency(16))
 	w.Handle("demo.conformance", conformance, worker.Concurrency(4))
 	return w.Run(ctx)
+}
+
+// login is how NATS is told who this is. Files are read again for each connection, as they rotate.
+func login(getenv func(string) string) (opts []nats.Option) {
+	if ca := getenv("NATS_CA"); ca != "" {
+		opts = append(opts, nats.RootCAs(ca))
+	}
+	if cert := getenv("NATS_CERT"); cert != "" {
+		opts = append(opts, nats.ClientCert(cert, getenv("NATS_KEY")))
+	}
+	if user := getenv("NATS_USER"); user != "" {
+		opts = append(opts, nats.UserInfo(user, getenv("NATS_PASSWORD")))
+	}
+	return opts
 }
 
 // echo answers its input.

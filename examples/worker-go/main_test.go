@@ -7,9 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
@@ -54,5 +58,23 @@ func TestTopics(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A server as in examples/production wants a certificate of its clients, and a login.
+// mutation: any of the variables that login does not read makes this fail.
+func TestLoginIsWhatAServerThatVerifiesItsClientsTakes(t *testing.T) {
+	files := certs.NewAuthority(t).Issue(time.Hour)
+	s := natstest.Start(t, natstest.Verifying(t, files, "worker", "secret"))
+	env := map[string]string{
+		"NATS_CA": files.CA, "NATS_CERT": files.Cert, "NATS_KEY": files.Key, "NATS_USER": "worker", "NATS_PASSWORD": "secret",
+	}
+	nc, err := nats.Connect(s.URL(), append(login(func(name string) string { return env[name] }), natstest.Patient())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	if opts := login(func(string) string { return "" }); len(opts) > 0 {
+		t.Errorf("%d options where nothing is set", len(opts))
 	}
 }

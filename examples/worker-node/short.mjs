@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The least that is a worker. It does one job at a time; what it leaves out is in worker.mjs: Started, Retry, cancelling, large outputs,
-// codes of errors, publishing again without doing the job again. NATS_URL=... node short.mjs [topic]
+// codes of errors, publishing again without doing the job again. npm ci, then NATS_URL=... node short.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
+import { options, prefix, stream } from "./nats.mjs";
 
-const topic = process.argv[2] ?? "demo.node";
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000, inboxPrefix: process.env.INBOX_PREFIX ?? "_INBOX" });
-const js = jetstream(nc), failed = (message, code = "Error", final = false) => JSON.stringify({ status: "Failed", error: { code, message }, final });
+const topic = process.argv[2] ?? "demo.node", nc = await connect(options), js = jetstream(nc);
+const failed = (message, code = "Error", final = false) => JSON.stringify({ status: "Failed", error: { code, message }, final });
 let stopping = false; process.once("SIGTERM", () => { stopping = true; });
 
 async function work(m, ackWait) {
   const get = (name) => m.headers?.get(name) ?? "", id = get("Nats-Msg-Id"), reply = get("Syncopate-Reply"), token = get("Syncopate-Token");
-  const tokens = id.replaceAll("/", "."), [, answered] = reply.match(/^syncopate\.results\.\d\d\.(.+)$/) ?? [];
-  if (m.subject !== `syncopate.jobs.${topic}.${tokens}` || answered !== tokens) return m.term("not a job");
+  const tokens = id.replaceAll("/", "."), [, answered] = reply.match(new RegExp(`^${prefix}\\.results\\.\\d\\d\\.(.+)$`)) ?? [];
+  if (m.subject !== `${prefix}.jobs.${topic}.${tokens}` || answered !== tokens) return m.term("not a job");
   if (Date.now() >= Date.parse(get("Syncopate-Deadline") || "9999-01-01")) return m.ack(); // nobody waits for it
   const ping = setInterval(() => m.working(), ackWait / 3), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
@@ -28,7 +28,7 @@ async function work(m, ackWait) {
 
 while (!stopping) {
   try { // the operator makes the consumer when it dispatches the topic's first job
-    const consumer = await js.consumers.get("SYNCOPATE_JOBS", topic.replaceAll(".", "_"));
+    const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
     const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
     while (!stopping) {
       const m = await consumer.next({ expires: 2_000 });

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole Syncopate worker: docs/protocol.md in code. NATS_URL=... node worker.mjs [topic]
+// A whole Syncopate worker: docs/protocol.md in code. npm ci, then NATS_URL=... node worker.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";
 import { JetStreamApiError, jetstream } from "@nats-io/jetstream";
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { options, prefix, stream } from "./nats.mjs";
 
 const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
 const grace = 20_000; // milliseconds that they have after SIGTERM
 const mostInline = 64 << 10, most = 8 << 20, chunk = 128 << 10; // bytes of an output in a result, of one at all, of a piece of it
-const bucket = "syncopate-payloads"; // the object store of large outputs
+const bucket = `${prefix}-payloads`; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
 // The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now", rounded up to
@@ -29,8 +30,7 @@ async function conformance({ do: what, millis = 0, value, bytes = 0, code, messa
 const handle = topic === "demo.conformance" ? conformance : echo;
 const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.mjs") : undefined; // spans of jobs
 
-// Credentials rotate, so a refused login is no reason to give up; and without pings nothing tells that a connection went silent.
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000, inboxPrefix: process.env.INBOX_PREFIX ?? "_INBOX" });
+const nc = await connect(options);
 const js = jetstream(nc);
 const running = new Set(); // jobs under way; stop(word) ends one without a result, word is the message that settles it
 let stopping = false;
@@ -39,7 +39,7 @@ process.once("SIGTERM", () => {
   setTimeout(() => running.forEach((job) => job.stop("nak")), grace).unref();
 });
 
-nc.subscribe("syncopate.control.*", { callback: (err, m) => {
+nc.subscribe(`${prefix}.control.*`, { callback: (err, m) => {
   try {
     const { action, jobs = [] } = m.json(), run = m.subject.split(".").at(-1);
     if (action === "Cancel") running.forEach((job) => { // what else there may be is not for us
@@ -52,8 +52,8 @@ nc.subscribe("syncopate.control.*", { callback: (err, m) => {
 function read(m) {
   const get = (name) => m.headers?.get(name) ?? "";
   const id = get("Nats-Msg-Id"), tokens = id.replaceAll("/", "."), reply = get("Syncopate-Reply");
-  const [, answered] = reply.match(/^syncopate\.results\.\d\d\.(.+)$/) ?? [];
-  if (m.subject !== `syncopate.jobs.${topic}.${tokens}` || answered !== tokens) return;
+  const [, answered] = reply.match(new RegExp(`^${prefix}\\.results\\.\\d\\d\\.(.+)$`)) ?? [];
+  if (m.subject !== `${prefix}.jobs.${topic}.${tokens}` || answered !== tokens) return;
   const abort = new AbortController();
   const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
   const fence = (text) => [text.slice(0, text.lastIndexOf("=")), Number(text.slice(text.lastIndexOf("=") + 1))]; // "<lock>=<n>"
@@ -165,7 +165,7 @@ async function take(m, ackWait) {
 async function slot() {
   while (!stopping) {
     try { // the operator makes the consumer when it dispatches the topic's first job
-      const consumer = await js.consumers.get("SYNCOPATE_JOBS", topic.replaceAll(".", "_"));
+      const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
       const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
       while (!stopping) {
         const m = await consumer.next({ expires: 2_000 });

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -42,7 +43,30 @@ func TestTheNodeWorkerSpeaksTheProtocol(t *testing.T) {
 		"worker.mjs": {protocol.StartedMsgID(aJob, "tok"): {Status: protocol.StatusStarted}, protocol.ResultMsgID(aJob, "tok"): done},
 		"short.mjs":  {protocol.ResultMsgID(aJob, "tok"): done},
 	} {
-		t.Run(file, func(t *testing.T) { speaks(t, dir, file, want) })
+		t.Run(file, func(t *testing.T) {
+			server := natstest.Start(t)
+			speaks(t, dir, file, want, streams(t, server.URL()), server.URL())
+		})
+	}
+}
+
+// A server as in examples/production wants a certificate of its clients, and a login, and an
+// address names several. The first one here is none.
+// mutation: any of the variables that nats.mjs does not read makes this fail; so does an address
+// that is not cut at its commas.
+func TestTheNodeWorkersReachAServerThatVerifiesItsClients(t *testing.T) {
+	dir := install(t)
+	files := certs.NewAuthority(t).Issue(time.Hour)
+	want := map[string]protocol.Result{protocol.ResultMsgID(aJob, "tok"): {Status: protocol.StatusSucceeded, Output: []byte(`{"youSaid":{"a":[1,"x"]}}`)}}
+	whole := maps.Clone(want)
+	whole[protocol.StartedMsgID(aJob, "tok")] = protocol.Result{Status: protocol.StatusStarted}
+	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": want} {
+		t.Run(file, func(t *testing.T) {
+			server := natstest.Start(t, natstest.Verifying(t, files, "worker", "secret"))
+			js := streams(t, server.URL(), nats.UserInfo("worker", "secret"), nats.Secure(files.Client(t)))
+			speaks(t, dir, file, want, js, "tls://127.0.0.1:1,"+strings.Replace(server.URL(), "nats://", "tls://", 1),
+				"NATS_CA="+files.CA, "NATS_CERT="+files.Cert, "NATS_KEY="+files.Key, "NATS_USER=worker", "NATS_PASSWORD=secret")
+		})
 	}
 }
 
@@ -253,12 +277,10 @@ func (s *moody) serve(conn net.Conn) {
 var aJob = protocol.JobID{RunUID: "8b0e", Step: "fetch", Item: protocol.NoItem, Attempt: 1}
 
 // speaks gives one job to a worker, which is to publish these results and to acknowledge the job.
-func speaks(t *testing.T, dir, file string, want map[string]protocol.Result) {
+func speaks(t *testing.T, dir, file string, want map[string]protocol.Result, js jetstream.JetStream, url string, env ...string) {
 	t.Helper()
-	server := natstest.Start(t)
-	js := streams(t, server.URL())
 	dispatch(t, js, aJob, `{"a":[1,"x"]}`)
-	run(t, dir, file, server.URL())
+	run(t, dir, file, url, env...)
 
 	got := map[string]protocol.Result{}
 	for i := range want {
@@ -293,7 +315,7 @@ func install(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for _, file := range []string{"worker.mjs", "short.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "nats.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -313,11 +335,11 @@ func install(t *testing.T) string {
 }
 
 // run starts the worker and ends it with the test.
-func run(t *testing.T, dir, file, url string) {
+func run(t *testing.T, dir, file, url string, env ...string) {
 	t.Helper()
 	var out bytes.Buffer
 	node := exec.Command("node", file, topic)
-	node.Dir, node.Env = dir, append(os.Environ(), "NATS_URL="+url)
+	node.Dir, node.Env = dir, append(append(os.Environ(), "NATS_URL="+url), env...)
 	node.Stdout, node.Stderr = &out, &out
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
@@ -339,9 +361,9 @@ func run(t *testing.T, dir, file, url string) {
 }
 
 // streams makes streams and consumer as the protocol's page says.
-func streams(t *testing.T, url string) jetstream.JetStream {
+func streams(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

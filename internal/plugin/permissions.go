@@ -22,13 +22,17 @@ func permissionsCommand(a *app) *cobra.Command {
 func natsPermissionsCommand(a *app) *cobra.Command {
 	var prefix, account, inbox string
 	var topics []string
+	var admin bool
 	cmd := &cobra.Command{
 		Use: "nats", Short: "Print an account of a nats-server with an operator and a worker", Args: args(cobra.NoArgs),
 		Long: `Print an account of a nats-server with a user of the operator and one of workers, each with the rights that it needs and no more. Include it in the
 configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.
 
 A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
-taken for a number. Then it does not start.`,
+taken for a number. Then it does not start.
+
+With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system is of the
+system account, which may ask servers how they are.`,
 		RunE: func(*cobra.Command, []string) error {
 			n := protocol.Names{Prefix: prefix}
 			may := rights.Worker(n, topics...)
@@ -38,15 +42,22 @@ taken for a number. Then it does not start.`,
 				}
 				may = rights.Confined(n, inbox, topics...)
 			}
-			fmt.Fprint(a.Out, rights.Account(account,
-				rights.User{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
-				rights.User{Name: "worker", Password: "$NATS_WORKER_PASSWORD", May: may}))                   //nolint:gosec // likewise
+			users := []rights.User{
+				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
+				{Name: "worker", Password: "$NATS_WORKER_PASSWORD", May: may},                    //nolint:gosec // likewise
+			}
+			if admin {
+				fmt.Fprint(a.Out, rights.WithAdmin("$NATS_ADMIN_PASSWORD", account, users...))
+				return nil
+			}
+			fmt.Fprint(a.Out, rights.Account(account, users...))
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
 	cmd.Flags().StringVar(&account, "account", "SYNCOPATE", "Name of the account.")
 	cmd.Flags().StringSliceVar(&topics, "topics", nil, "Topics whose jobs the worker does, separated by commas; default all.")
+	cmd.Flags().BoolVar(&admin, "admin", false, "Also users for people: admin in the account, and system in the system account. Their password is $NATS_ADMIN_PASSWORD.")
 	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of a worker that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
 	return cmd
 }

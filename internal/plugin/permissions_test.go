@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/conf"
 )
 
@@ -17,24 +18,37 @@ func TestPermissionsOfNATSTakePasswordsThatBeginWithALetter(t *testing.T) {
 	const password = "n123456789012345678901234"
 	t.Setenv("NATS_OPERATOR_PASSWORD", password)
 	t.Setenv("NATS_WORKER_PASSWORD", password)
+	t.Setenv("NATS_ADMIN_PASSWORD", password)
 	p := newPlugin(t)
 	if help := p.must("permissions", "nats", "--help"); !strings.Contains(help, "begins with a letter") {
 		t.Errorf("the help says nothing about passwords:\n%s", help)
 	}
-	printed := p.must("permissions", "nats")
-	read, err := conf.Parse(printed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	accounts, _ := read["accounts"].(map[string]any)
-	account, _ := accounts["SYNCOPATE"].(map[string]any)
-	users, _ := account["users"].([]any)
-	for _, u := range users {
-		if user, _ := u.(map[string]any); user["password"] != password {
-			t.Errorf("a password is read as %v", user["password"])
+	for _, c := range []struct {
+		args []string
+		want map[string]int // users of accounts
+	}{
+		{args: []string{"permissions", "nats"}, want: map[string]int{"SYNCOPATE": 2}},
+		{args: []string{"permissions", "nats", "--admin"}, want: map[string]int{"SYNCOPATE": 3, "$SYS": 1}},
+	} {
+		printed := p.must(c.args...)
+		read, err := conf.Parse(printed)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(users) != 2 {
-		t.Errorf("%d users in\n%s", len(users), printed)
+		got := map[string]int{}
+		accounts, _ := read["accounts"].(map[string]any)
+		for name, a := range accounts {
+			account, _ := a.(map[string]any)
+			users, _ := account["users"].([]any)
+			got[name] = len(users)
+			for _, u := range users {
+				if user, _ := u.(map[string]any); user["password"] != password {
+					t.Errorf("a password is read as %v", user["password"])
+				}
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("users of accounts (-want +got):\n%s\nin\n%s", diff, printed)
+		}
 	}
 }

@@ -78,15 +78,34 @@ type User struct {
 // Account writes an account with JetStream as a nats-server's configuration has it.
 func Account(name string, users ...User) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n    users: [\n", name)
+	b.WriteString("accounts {\n")
+	account(&b, name, "    jetstream: enabled\n", users)
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// WithAdmin writes the same with two users for people, who share a password: "admin" may do
+// everything in the account, and "system" asks servers how they are, which only the
+// system account may.
+func WithAdmin(password, name string, users ...User) string {
+	everything := NATS{Publish: []string{">"}, Subscribe: []string{">"}}
+	var b strings.Builder
+	b.WriteString("accounts {\n")
+	account(&b, name, "    jetstream: enabled\n", append(slices.Clip(users), User{Name: "admin", Password: password, May: everything}))
+	account(&b, "$SYS", "", []User{{Name: "system", Password: password, May: everything}})
+	b.WriteString("}\n")
+	return b.String()
+}
+
+func account(b *strings.Builder, name, settings string, users []User) {
+	fmt.Fprintf(b, "  %s {\n%s    users: [\n", name, settings)
 	for _, u := range users {
-		fmt.Fprintf(&b, "      {\n        user: %q, password: %s\n        permissions: {\n", u.Name, u.Password)
-		list(&b, "publish", u.May.Publish)
-		list(&b, "subscribe", u.May.Subscribe)
+		fmt.Fprintf(b, "      {\n        user: %q, password: %s\n        permissions: {\n", u.Name, u.Password)
+		list(b, "publish", u.May.Publish)
+		list(b, "subscribe", u.May.Subscribe)
 		b.WriteString("        }\n      }\n")
 	}
-	b.WriteString("    ]\n  }\n}\n")
-	return b.String()
+	b.WriteString("    ]\n  }\n")
 }
 
 func list(b *strings.Builder, verb string, subjects []string) {

@@ -3,6 +3,7 @@
 package packaging
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -229,4 +230,37 @@ func mustHelm(t *testing.T, args ...string) []byte {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// What is in config has the image and the addresses of the samples, so a page that has people apply
+// a directory of it with the operator replaces theirs. They name it in an overlay.
+// mutation: a page, or the head of a kustomization, that says kubectl apply -k config/default makes
+// this fail.
+func TestNoPageHasPeopleApplyTheImageOfTheSamples(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(moduleRoot, "docs", "*.md"))
+	for _, more := range []string{"README.md", "docs/runbooks/*.md", "config/*/kustomization.yaml"} {
+		found, globErr := filepath.Glob(filepath.Join(moduleRoot, more))
+		pages, err = append(pages, found...), errors.Join(err, globErr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofSamples := map[string]bool{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`kubectl apply (?:--server-side )?-k (config/[a-z/-]+)`).FindAllStringSubmatch(string(text), -1) {
+			if _, known := ofSamples[m[1]]; !known {
+				ofSamples[m[1]] = strings.Contains(string(kustomize(t, m[1])), "image: syncopate:dev")
+			}
+			if ofSamples[m[1]] {
+				t.Errorf("%s: %s", page, m[0])
+			}
+		}
+	}
+	if len(ofSamples) == 0 {
+		t.Error("no page applies anything: how is it written now?")
+	}
 }

@@ -229,7 +229,7 @@ func TestThePasswordsOfTheProductionPageAreTextsToNATS(t *testing.T) {
 			}
 		}
 	}
-	if passwords != 8 {
+	if passwords != 9 {
 		t.Errorf("%d passwords in\n%s", passwords, out)
 	}
 }

@@ -3,9 +3,14 @@
 package packaging
 
 import (
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // kubectl runs it against the release's API server.
@@ -46,5 +51,81 @@ func TestTheLastReleaseIsUpgradedToThisTree(t *testing.T) {
 	r.kubectl(nil, append(samples, "--namespace", "kube-public", "--dry-run=server")...)
 	if after := r.kubectl(nil, all...); after != before {
 		t.Errorf("after the upgrade there is\n%s\nand there was\n%s", after, before)
+	}
+}
+
+// pageOf is a page of docs.
+func pageOf(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(moduleRoot, "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The commands of docs/install.md that install by Helm, and upgrade, end with the image that they
+// are to end with: the one that was named at first is a value of the release, which
+// an upgrade keeps.
+// mutation: the tag taken from the upgrade makes this fail.
+func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
+	page := strings.ReplaceAll(pageOf(t, "install.md"), "\\\n", "")
+	r := newRelease(t)
+	for _, step := range []struct{ verb, image string }{{"install", "example.org/syncopate:v1"}, {"upgrade", "example.org/syncopate:v2"}} {
+		command := regexp.MustCompile(`(?m)^helm (` + step.verb + ` [^#\n]*)`).FindStringSubmatch(page)
+		if command == nil {
+			t.Fatalf("the page has no helm %s", step.verb)
+		}
+		if err := r.helm(strings.Fields(command[1])...); err != nil {
+			t.Fatal(err)
+		}
+		d := &appsv1.Deployment{}
+		if err := r.client.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "syncopate"}, d); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Spec.Template.Spec.Containers[0].Image; got != step.image {
+			t.Errorf("after helm %s the image is %s, not %s", step.verb, got, step.image)
+		}
+	}
+}
+
+// An overlay names the manifests and the image of one version: flags and CRDs of another one are
+// not those of the image.
+// mutation: a ref of main beside a tag makes this fail.
+func TestAnOverlayOfThePagesIsOfOneVersion(t *testing.T) {
+	overlays := 0
+	for _, b := range docsBlocks(t) {
+		tag := regexp.MustCompile(`newTag: ([^ },]+)`).FindStringSubmatch(b.text)
+		for _, ref := range regexp.MustCompile(`\?ref=(\S+)`).FindAllStringSubmatch(b.text, -1) {
+			overlays++
+			if tag == nil || ref[1] != tag[1] {
+				t.Errorf("%s: manifests of %s, and of the image %q", b.page, ref[1], tag)
+			}
+		}
+	}
+	if overlays < 2 {
+		t.Errorf("%d overlays", overlays)
+	}
+}
+
+// kubectl rollout undo makes the image its own, so what is applied after it is in conflict. A page
+// that has people undo says how they go on.
+// mutation: --force-conflicts taken from a page makes this fail.
+func TestWhoUndoesARolloutCanApplyAgain(t *testing.T) {
+	manifests := kustomize(t, "config/default-webhook")
+	old := `{"spec":{"template":{"spec":{"containers":[{"name":"manager","image":"syncopate:old"}]}}}}`
+	if _, err := kubectl(nil, "-n", operatorNamespace, "patch", "deployment", "syncopate", "--field-manager=kubectl-rollout", "-p", old); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(manifests); err == nil || !strings.Contains(err.Error(), "conflict") {
+		t.Errorf("after an undo, an apply says %v", err)
+	}
+	if err := apply(manifests, "--force-conflicts"); err != nil {
+		t.Error(err)
+	}
+	for _, page := range []string{"install.md", "runbooks/SyncopateOperatorDown.md"} {
+		if text := pageOf(t, page); strings.Contains(text, "rollout undo") && !strings.Contains(text, "--force-conflicts") {
+			t.Errorf("%s says nothing about the next apply", page)
+		}
 	}
 }

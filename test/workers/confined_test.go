@@ -85,7 +85,7 @@ func TestThePythonWorkerKeepsItsConnectionWithoutAPermission(t *testing.T) {
 	}
 }
 
-// mutation: an inbox of all in worker.mjs or short.mjs makes this fail.
+// mutation: an inbox of all in nats.mjs makes this fail.
 func TestTheNodeWorkersCanBeConfined(t *testing.T) {
 	t.Parallel()
 	dir := installNode(t)

@@ -18,6 +18,7 @@ const (
 	examples       = "../../examples"
 )
 
+// mutation of all three: a name that does not begin with SYNCOPATE_PREFIX makes this fail.
 func TestTheGoSDK(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "worker-go")
@@ -42,14 +43,17 @@ func TestTheNodeWorker(t *testing.T) {
 	conforms(t, installNode(t), "node", "worker.mjs", DefaultTopic)
 }
 
+// prefix is that of another installation than the first one at its NATS.
+const prefix = "team-a"
+
 // conforms runs the kit against a program with a NATS server of its own.
 func conforms(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	server := start(t)
-	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL()}}
+	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL(), "SYNCOPATE_PREFIX=" + prefix}}
 	var last Process
 	Test(t, Config{
-		URL: server.URL(), AckWait: childAckWait, References: true, RestartNATS: server.Restart,
+		URL: server.URL(), Prefix: prefix, AckWait: childAckWait, References: true, RestartNATS: server.Restart,
 		Start: func() (Process, error) {
 			p, err := command.Start()
 			last = p
@@ -85,7 +89,7 @@ func installNode(t *testing.T) string {
 	t.Helper()
 	needs(t, "node", "npm")
 	dir := t.TempDir()
-	for _, file := range []string{"worker.mjs", "short.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "nats.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(filepath.Join(examples, "worker-node", file))
 		if err != nil {
 			t.Fatal(err)

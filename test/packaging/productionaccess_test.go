@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
+)
+
+// accountsOfThePage is what the command of docs/production.md prints.
+func accountsOfThePage(t *testing.T) []byte {
+	t.Helper()
+	command := regexp.MustCompile(`kubectl syncopate (permissions nats[a-z -]*)\| kubectl`).FindStringSubmatch(commandsOf(t))
+	if command == nil {
+		t.Fatal("no command of the page prints accounts")
+	}
+	out, err := run(nil, "go", append([]string{"run", "./cmd/kubectl-syncopate"}, strings.Fields(command[1])...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// productionNATS is one server with the configuration of examples/production, at another place and
+// without the other two. A user's password is its name.
+func productionNATS(t *testing.T, files *certs.Files) *natstest.Server {
+	t.Helper()
+	var c corev1.ConfigMap
+	findObject(t, production(t), "ConfigMap", "nats", "nats", &c)
+	text := strings.NewReplacer("/etc/nats-tls/tls.crt", files.Cert, "/etc/nats-tls/tls.key", files.Key, "/etc/nats-tls/ca.crt", files.CA).Replace(c.Data["nats.conf"])
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "accounts"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{"nats.conf": text, "accounts/accounts.conf": string(accountsOfThePage(t))} {
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("POD_NAME", "nats-0")
+	for _, user := range []string{"operator", "worker", "admin"} {
+		t.Setenv("NATS_"+strings.ToUpper(user)+"_PASSWORD", user)
+	}
+	read, err := natsserver.ProcessConfigFile(filepath.Join(dir, "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return natstest.Start(t, func(o *natsserver.Options) {
+		o.Accounts, o.Users, o.TLS, o.TLSConfig, o.TLSVerify = read.Accounts, read.Users, read.TLS, read.TLSConfig, read.TLSVerify
+	})
+}
+
+// answer is what is said to a user's request: nothing where a permission is missing, or where
+// nobody listens in the user's account.
+func answer(t *testing.T, nc *nats.Conn, subject string) string {
+	t.Helper()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if refused := nc.LastError(); refused != nil { // the server says it before it answers the Flush
+		return ""
+	}
+	m, err := sub.NextMsg(30 * time.Second)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(m.Data)
+}
+
+// What docs/production.md and the runbooks have people do, as `nats stream rm` and `nats server
+// report jetstream`, some user of the example may do; those of programs may not.
+// mutations: --admin taken from the page makes this fail, as does an admin without the right to
+// $JS.API.>, or a system user in the account of the streams.
+func TestPeopleHaveUsersInTheNATSOfTheProductionExample(t *testing.T) {
+	files := certs.NewAuthority(t).Issue(time.Hour)
+	s := productionNATS(t, files)
+	for user, may := range map[string]struct{ password, subject string }{
+		"operator": {password: "operator"}, "worker": {password: "worker"},
+		"admin":  {password: "admin", subject: "$JS.API.STREAM.DELETE.NONE"},
+		"system": {password: "admin", subject: "$SYS.REQ.SERVER.PING.JSZ"},
+	} {
+		for subject, done := range map[string]string{"$JS.API.STREAM.DELETE.NONE": "stream not found", "$SYS.REQ.SERVER.PING.JSZ": `"store_dir"`} {
+			nc, err := nats.Connect(s.URL(), nats.UserInfo(user, may.password), nats.Secure(files.Client(t)), natstest.Patient())
+			if err != nil {
+				t.Errorf("%s: %v", user, err)
+				continue
+			}
+			if said := answer(t, nc, subject); strings.Contains(said, done) != (subject == may.subject) {
+				t.Errorf("%s hears at %s: %q", user, subject, said)
+			}
+			nc.Close()
+		}
+	}
+}
+
+// hostsOf are the names for which a certificate of the example is made.
+func hostsOf(t *testing.T, namespace, name string) *x509.Certificate {
+	t.Helper()
+	var c struct {
+		Spec struct {
+			DNSNames    []string `json:"dnsNames"`
+			IPAddresses []string `json:"ipAddresses"`
+		} `json:"spec"`
+	}
+	findObject(t, production(t), "Certificate", namespace, name, &c)
+	cert := &x509.Certificate{DNSNames: c.Spec.DNSNames}
+	for _, ip := range c.Spec.IPAddresses {
+		cert.IPAddresses = append(cert.IPAddresses, net.ParseIP(ip))
+	}
+	return cert
+}
+
+// A port-forward ends at this machine, and clients verify the name that they were given.
+// mutation: localhost or 127.0.0.1 taken from a Certificate makes this fail.
+func TestTheServersOfTheProductionExampleAreReachedByPortForward(t *testing.T) {
+	for part, hosts := range map[string][]string{
+		"nats":  {"nats-0.nats.nats.svc", "nats.nats.svc", "localhost", "127.0.0.1"},
+		"redis": {"redis-0.redis.redis.svc", "localhost", "127.0.0.1"},
+	} {
+		cert := hostsOf(t, part, part)
+		for _, host := range hosts {
+			if err := cert.VerifyHostname(host); err != nil {
+				t.Errorf("%s: %v", part, err)
+			}
+		}
+	}
+}
+
+// workerOfTheExample is the Deployment of worker.yaml, which the API server takes.
+func workerOfTheExample(t *testing.T) corev1.Container {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(moduleRoot, "examples", "production", "worker.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.Deployment
+	findObject(t, objects(t, text), "Deployment", "", "worker", &d)
+	d.Namespace = "default"
+	if err := server.client.Create(t.Context(), d.DeepCopy(), client.DryRunAll); err != nil {
+		t.Error(err)
+	}
+	var c struct {
+		Spec struct {
+			Usages []string `json:"usages"`
+		} `json:"spec"`
+	}
+	findObject(t, objects(t, text), "Certificate", "", "worker", &c)
+	if !slices.Contains(c.Spec.Usages, "client auth") {
+		t.Errorf("its certificate is for %q", c.Spec.Usages)
+	}
+	return d.Spec.Template.Spec.Containers[0]
+}
+
+// A worker beside the example has a certificate of its authority, and finds all servers.
+// mutations: a variable that examples/worker-go does not read makes this fail, as does a host that
+// the certificate of NATS does not name, a Certificate without client auth, or a path at which
+// nothing is mounted.
+func TestAWorkerReachesTheNATSOfTheProductionExample(t *testing.T) {
+	container, nats := workerOfTheExample(t), hostsOf(t, "nats", "nats")
+	source, err := os.ReadFile(filepath.Join(moduleRoot, "examples", "worker-go", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range container.Env {
+		if !regexp.MustCompile(`[gG]etenv\("` + v.Name + `"\)`).Match(source) {
+			t.Errorf("worker-go does not read %s", v.Name)
+		}
+		switch v.Name {
+		case "NATS_URL":
+			for address := range strings.SplitSeq(v.Value, ",") {
+				u, err := url.Parse(address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := nats.VerifyHostname(u.Hostname()); err != nil {
+					t.Error(err)
+				}
+			}
+		case "NATS_CA", "NATS_CERT", "NATS_KEY":
+			if filepath.Dir(v.Value) != container.VolumeMounts[0].MountPath {
+				t.Errorf("nothing is mounted at %s", v.Value)
+			}
+		}
+	}
+}

@@ -220,7 +220,8 @@ const (
 	ConditionStalled = "Stalled"
 )
 
-// ConditionReady says whether a LockPolicy is in force, or whether runs can follow a Workflow.
+// ConditionReady says whether a LockPolicy governs its classes, or whether runs can follow a
+// Workflow. What of an edit is in force says ConditionRolledOut.
 const (
 	ConditionReady = "Ready"
 
@@ -228,7 +229,8 @@ const (
 	// the fields.
 	ReasonInvalidTemplate = "InvalidTemplate"
 	// ReasonRevisionNotKept (False): the API server refuses the revision of the Workflow: a quota
-	// is full, say, or a policy forbids it. Runs wait for it.
+	// is full, say, or a policy forbids it. Runs wait for it. Of a LockPolicy: one that its rollout
+	// names is refused. Nothing waits for it.
 	ReasonRevisionNotKept = "RevisionNotKept"
 	// ReasonReady (True): the policy governs all its classes; runs can follow the Workflow.
 	ReasonReady = "Ready"

@@ -33,8 +33,9 @@ type TenantMinute struct {
 func (a Admission) Waits() bool { return a.Lock != nil || a.Trial != nil && a.Trial.Lock != nil }
 
 // At is what governs the starts of a tenant at a time, the same in all replicas, and its part in a
-// rollout; nil: it has none. A step has its first arms in the first period that begins after it:
-// by then all replicas know of it.
+// rollout; nil: it has none. A step has its first arms in the first period that begins after it, so
+// that no period has a part before it. Where that begins a moment later a replica may not know of
+// it yet: there the tenant has the baseline, and no vote.
 func (a Admission) At(tenant string, now time.Time) (Admission, *TenantMinute) {
 	trial := a.Trial
 	a.Trial = nil

@@ -88,8 +88,8 @@ type Counts struct {
 	Contended int64
 	// Busy are those of Contended whose lock was busy again when it was tried again.
 	Busy int64
-	// Abandoned, FenceRefused and DeadLettered are those of Ended to which that happened
-	// at least once.
+	// Abandoned, FenceRefused and DeadLettered are those of Runs to which that happened at least
+	// once. It counts when it happens, not when the run ends.
 	Abandoned, FenceRefused, DeadLettered int64
 	// Waits are the longest lock waits of units that ended.
 	Waits Histogram
@@ -135,7 +135,7 @@ func (c Counts) plausible() bool {
 		}
 	}
 	return 0 <= c.Busy && c.Busy <= c.Contended && c.Contended <= c.Ended && c.Waits.total() <= c.Ended && c.Latencies.total() <= c.Ended &&
-		0 <= min(c.Runs, c.Abandoned, c.FenceRefused, c.DeadLettered) && max(c.Runs, c.Ended) < mostRuns
+		0 <= min(c.Runs, c.Abandoned, c.FenceRefused, c.DeadLettered) && max(c.Runs, c.Ended, c.Abandoned, c.FenceRefused, c.DeadLettered) < mostRuns
 }
 
 // Tally is what was counted for a candidate, over all replicas.

@@ -176,13 +176,16 @@ func (in Input) advance(s State) (State, []Event) {
 	return in.promote(s.Candidate, ReasonAllStepsPassed, fmt.Sprintf("Candidate %s passed all steps", s.Candidate.Name()))
 }
 
-// wait goes on with a step, unless it is over. A step that begins later than it may take from now
-// on was begun by a clock that was wrong: it begins now, or nothing would end it for as long.
+// mostAhead is by how much the clock of another replica may be ahead that began a step.
+const mostAhead = 3 * Period
+
+// wait goes on with a step, unless it is over. A step that begins long from now on was begun by a
+// clock that was wrong: it begins now, or nothing would be tried, and nothing end it, for as long.
 func (in Input) wait(s State) (State, []Event) {
 	if in.Full {
 		return in.rollBack(s, ReasonInsufficientData, "As many processes of the operator have counted as have a place in status: "+s.Message)
 	}
-	if s.Since.Sub(in.Now) > in.Plan.MaxStep {
+	if s.Since.Sub(in.Now) > min(mostAhead, in.Plan.MaxStep) {
 		s.Since = in.Now
 	}
 	if s.Phase == Holding && in.Plan.Hold || in.Now.Sub(s.Since) < in.Plan.MaxStep {

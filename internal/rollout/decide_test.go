@@ -72,6 +72,10 @@ func TestDecide(t *testing.T) {
 		"latencies":                               {Input{Spec: newRev, State: progressing(5).with(early), Tally: change(later, func(t *Tally) { t.Canary.Latencies[9], t.Canary.Latencies[12] = 70, 30 })}, RolledBack, 0, ReasonLatencyWorse, []Reason{ReasonLatencyWorse}},
 		"a lock that is abandoned":                {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.Abandoned = 1 })}, RolledBack, 0, ReasonHardGuardrail, []Reason{ReasonHardGuardrail}},
 		"one of the control, too":                 {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.Abandoned, t.Control.Abandoned = 1, 1 })}, Progressing, 5, ReasonCanaryRuns, nil},
+		"many of the canary, one of the control":  {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.DeadLettered, t.Control.DeadLettered = 25, 1 })}, RolledBack, 0, ReasonHardGuardrail, []Reason{ReasonHardGuardrail}},
+		"many of both arms":                       {Input{Spec: newRev, State: progressing(5).with(early), Tally: change(later, func(t *Tally) { t.Canary.Abandoned, t.Control.Abandoned = 40, 35 })}, Progressing, 20, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"more of the canary do not pass":          {Input{Spec: newRev, State: progressing(5).with(early), Tally: change(later, func(t *Tally) { t.Canary.Abandoned, t.Control.Abandoned = 7, 1 })}, Progressing, 5, ReasonCanaryRuns, nil},
+		"more events than any truth":              {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.FenceRefused, t.Control.FenceRefused = mostRuns, mostRuns })}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
 		"a fence that is refused":                 {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.FenceRefused = 1 })}, RolledBack, 0, ReasonHardGuardrail, []Reason{ReasonHardGuardrail}},
 		"a dead letter":                           {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.DeadLettered = 1 })}, RolledBack, 0, ReasonHardGuardrail, []Reason{ReasonHardGuardrail}},
 		"arms that began with different numbers":  {Input{Spec: newRev, State: progressing(50), Tally: Tally{Canary: arm(40, 0), Control: arm(100, 0)}}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
@@ -153,6 +157,21 @@ func TestAStepThatBeginsInACenturyEnds(t *testing.T) {
 	}
 	if s.Phase != RolledBack || s.Reason != ReasonInsufficientData {
 		t.Errorf("%s: %s", s.Phase, s.Message)
+	}
+}
+
+// One that a clock began that was ahead by less than a step may take is noticed, too: until then no
+// tenant-minute is in an arm.
+//
+// mutation: wait that compares with the length of a step only makes this fail.
+func TestAStepThatBeginsLaterBeginsNow(t *testing.T) {
+	for ahead, noticed := range map[time.Duration]bool{time.Minute: false, 50 * time.Minute: true, 90 * time.Minute: true} {
+		s := progressing(5)
+		s.Since = epoch.Add(ahead)
+		s, _ = Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Now: epoch})
+		if want := map[bool]time.Time{false: epoch.Add(ahead), true: epoch}[noticed]; !s.Since.Equal(want) {
+			t.Errorf("a step that was begun by a clock ahead by %s begins %s after now", ahead, s.Since.Sub(epoch))
+		}
 	}
 }
 

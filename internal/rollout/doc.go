@@ -61,7 +61,7 @@
 // martingale would be none.
 //
 // The error of the whole rollout, over all steps and looks, is 1 %: busy 0.5 %, waits 0.2 %,
-// latency 0.2 %, sample ratio 0.1 %.
+// latency 0.2 %, sample ratio and hard events that both arms have 0.1 %.
 //
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
 // guardrail's percentage of the control's. So a difference that is certain but small passes.
@@ -97,7 +97,7 @@
 //
 //   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
 //     each arm, since its begin (of tenant-minutes, see above), and no vote that leans against the
-//     candidate. Or a user's command.
+//     candidate, nor hard events that do. Or a user's command.
 //   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
 //     next one, whose name differs.
 //   - Counts never go back. If they do, the data is wrong, and the candidate is
@@ -109,10 +109,12 @@
 //
 // # Limits
 //
-// A hard guardrail (locks abandoned, fences refused, dead letters in the canary and none in the
-// control) is one event, not a test: without a difference it hits the canary first every other
-// time. Such events must be rare for a rollout to succeed. A vote counts when its run ends. A
-// candidate under which runs never end is seen by the sample ratio of ended runs.
+// A hard guardrail (locks abandoned, fences refused, results that could not be processed in the
+// canary and none in the control) is one event, not a test: without a difference it hits the canary
+// first every other time. Such events must be rare for a rollout to succeed. Once the control has
+// one, too, it is a test: of the runs that were struck, each is in either arm with the same
+// probability. A vote counts when its run ends. A candidate under which runs never end is seen by
+// the sample ratio of ended runs.
 //
 // Arms of tenant-minutes touch at the edges of minutes: starts that wait then meet those of the
 // next arm, for 10 s at most of 60. So do starts of processes whose clocks are apart. That makes a

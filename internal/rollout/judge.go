@@ -5,14 +5,15 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // Evidence needed, as logarithms of 1/alpha: of a hundred rollouts without a difference one at most
 // is rolled back by chance.
 var (
-	busyLimit  = math.Log(200)  // 0.5 %
-	tailLimit  = math.Log(500)  // 0.2 %, of waits and of latencies
-	ratioLimit = math.Log(3000) // 0.1 % of three checks
+	busyLimit = math.Log(200)  // 0.5 %
+	tailLimit = math.Log(500)  // 0.2 %, of waits and of latencies
+	rareLimit = math.Log(6000) // 0.1 % of six checks: three of sample ratios, three of hard events
 	// leaning is evidence that is no proof, and too much for a pass.
 	leaning = math.Log(3)
 )
@@ -34,19 +35,38 @@ func judge(p Plan, s State) finding {
 	return finding{verdict: Pass}
 }
 
-// hardGuardrails are events of which one is too many, unless the control has them, too.
-func hardGuardrails(_ Plan, s State) (finding, bool) {
+// hardEvent is one that is too many, unless the control has it, too.
+type hardEvent struct {
+	what            string
+	canary, control int64 // runs that it struck
+}
+
+func hardEvents(s State) []hardEvent {
 	canary, control := s.Seen.Canary, s.Seen.Control
-	for _, g := range []struct {
-		what            string
-		canary, control int64
-	}{
+	return []hardEvent{
 		{"lost their lock while they worked", canary.Abandoned, control.Abandoned},
 		{"had a write refused by the fence", canary.FenceRefused, control.FenceRefused},
 		{"had a dead letter", canary.DeadLettered, control.DeadLettered},
-	} {
-		if g.canary > 0 && g.control == 0 {
-			return finding{Fail, ReasonHardGuardrail, fmt.Sprintf("%d runs of the canary %s, none of the control", g.canary, g.what)}, true
+	}
+}
+
+// evidence is that of the runs that were struck: each is in either arm with the same probability.
+// Those that were not are left out, as a run is struck before it ends.
+func (e hardEvent) evidence() float64 { return logEvidence(e.canary, e.canary+e.control) }
+
+func (e hardEvent) String() string {
+	control := strconv.FormatInt(e.control, 10)
+	if e.control == 0 {
+		control = "none"
+	}
+	return fmt.Sprintf("%d runs of the canary %s, %s of the control", e.canary, e.what, control)
+}
+
+// hardGuardrails finds a hard event that only the canary has, or far more of its runs.
+func hardGuardrails(_ Plan, s State) (finding, bool) {
+	for _, e := range hardEvents(s) {
+		if e.canary > 0 && e.control == 0 || e.evidence() >= rareLimit {
+			return finding{Fail, ReasonHardGuardrail, e.String()}, true
 		}
 	}
 	return finding{}, false
@@ -67,13 +87,13 @@ func sampleRatio(p Plan, s State) (finding, bool) {
 		return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of %d", what, k, n)}, true
 	}
 	switch {
-	case logShare(canary.Runs, canary.Runs+control.Runs, 0.5) > ratioLimit:
+	case logShare(canary.Runs, canary.Runs+control.Runs, 0.5) > rareLimit:
 		return mismatch("Canary and control began with different numbers of "+s.Unit.plural(), canary.Runs, canary.Runs+control.Runs)
-	case logShare(canary.Ended, canary.Ended+control.Ended, 0.5) > ratioLimit:
+	case logShare(canary.Ended, canary.Ended+control.Ended, 0.5) > rareLimit:
 		return mismatch("Canary and control ended different numbers of "+s.Unit.plural(), canary.Ended, canary.Ended+control.Ended)
-	case share > most && logShare(canary.Runs, all, most) > ratioLimit:
+	case share > most && logShare(canary.Runs, all, most) > rareLimit:
 		return mismatch("The canary has more "+s.Unit.plural()+" than its percentage", canary.Runs, all)
-	case share < least && logShare(canary.Runs, all, least) > ratioLimit:
+	case share < least && logShare(canary.Runs, all, least) > rareLimit:
 		return mismatch("The canary has fewer "+s.Unit.plural()+" than its percentage", canary.Runs, all)
 	}
 	return finding{}, false
@@ -143,6 +163,11 @@ func votes(p Plan, s State) (finding, bool) {
 
 // lacking says what evidence the step lacks.
 func lacking(p Plan, s State) (finding, bool) {
+	for _, e := range hardEvents(s) {
+		if e.evidence() >= leaning {
+			return finding{verdict: NotEnough, message: "Not sure yet: " + e.String()}, true
+		}
+	}
 	if message := s.Unit.lacks(s.Seen.Canary.since(s.Begin.Canary), s.Seen.Control.since(s.Begin.Control), p.MinContendedRuns); message != "" {
 		return finding{verdict: NotEnough, message: message}, true
 	}

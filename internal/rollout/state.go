@@ -43,7 +43,7 @@ const (
 	ReasonBusyRunsWorse       Reason = "BusyRunsWorse"       // more runs retried in vain
 	ReasonWaitTailWorse       Reason = "WaitTailWorse"       // more runs waited longer than the control's p95
 	ReasonLatencyWorse        Reason = "LatencyWorse"        // more runs had a result latency above the control's p95
-	ReasonHardGuardrail       Reason = "HardGuardrail"       // a lock abandoned, a fence refused, a dead letter; none in the control
+	ReasonHardGuardrail       Reason = "HardGuardrail"       // a lock abandoned, a fence refused, a dead letter; none, or far fewer, in the control
 	ReasonSampleRatioMismatch Reason = "SampleRatioMismatch" // the arms' sizes do not fit, or counts went back
 	ReasonInsufficientData    Reason = "InsufficientData"    // a step was over without enough evidence
 	ReasonSuperseded          Reason = "Superseded"          // a new edit came

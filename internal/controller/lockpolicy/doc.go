@@ -10,6 +10,7 @@
 //
 //	at once, when a spec changes    observedGeneration, Ready or ClassConflict, effective, rollout
 //	at most every 30 s              runs, contention, rollout
+//	at most every 30 s, by others   what they counted, in rollout.replicas
 //
 // A status that would not change is not written, so policies at rest cost no writes. Conflicts are
 // between policies, and one list of the runs serves all of them, so there is one request, which
@@ -28,17 +29,21 @@
 // different things: what was added to the counter of busy retries since the last refresh, per
 // minute, and the 95th and 99th percentiles of the waits added to the histogram meanwhile, as
 // histogram_quantile estimates them. They are by path, what a lock was wanted for. The sum is of
-// run locks only: admission locks are polled every few milliseconds, and would hide them. Only runs
-// of the leader take locks, and only the leader writes this. Two samples are needed: for
-// the first 30 s of a leader the figures of the one before stay.
+// run locks only: admission locks are polled every few milliseconds, and would hide them. Each
+// replica takes the locks of the runs that it drives; the figures are those of the one that writes
+// status. Two samples are needed: for its first 30 s the figures of the one before stay.
 //
 // # Rollouts
 //
 // Each pass adds what this process counted (internal/rollout/ballot) to status.rollout.replicas,
 // has the rollout decided, and stores both in the write of status that it makes anyway. So a
-// decision is one write, and a crash before or after it costs nothing. A revision is kept as a
-// ControllerRevision before status names it. Events and metrics follow the write. Operators that
-// share runs all decide; they decide the same, and one write is taken.
+// decision is one write, and a crash before or after it costs nothing. Events and metrics follow
+// the write. One replica decides, the owner of what is done once; the others write what they
+// counted. If two decide, as without leader election, they decide the same, and one write is taken.
+//
+// A revision is kept as a ControllerRevision before status names it. Where the API server refuses
+// that, by a quota say, status is written all the same: it has the content, and the revision is for
+// people. Ready is RevisionNotKept then, and it is tried again with each refresh.
 //
 // An edit of runLock is tried on runs, one of admission's strategy and lock on tenant-minutes. An
 // edit of both makes two candidates: that of runLock first, the other in the write in which that is

@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		status := next.of(p)
 		events := r.rollOut(p, status, now)
 		status.Effective = effective(p, status, list.Items)
-		err := r.write(ctx, p, status, events)
+		err := r.keepAndWrite(ctx, p, status, events)
 		if apierrors.IsConflict(err) {
 			wait = min(wait, conflictPause)
 			continue
@@ -161,13 +161,22 @@ func (r *Reconciler) reportOnly(ctx context.Context, policies []v1alpha1.LockPol
 	return errors.Join(errs...)
 }
 
+// keepAndWrite stores a status, and before it the revisions that it names.
+func (r *Reconciler) keepAndWrite(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) error {
+	refusal, err := r.keepRevisions(ctx, p, status)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		events = append(events, sayUnkept(p, status, refusal)...)
+	}
+	return r.write(ctx, p, status, events)
+}
+
 // write stores a status unless it is the one that is there, and then announces what is new in it.
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) error {
 	if equality.Semantic.DeepEqual(p.Status, status) {
 		return nil
-	}
-	if err := r.keepRevisions(ctx, p, status); err != nil {
-		return err
 	}
 	changed := p.DeepCopy()
 	changed.Status = status

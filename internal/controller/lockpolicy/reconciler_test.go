@@ -20,7 +20,7 @@ type verdict struct {
 	Message string
 }
 
-const inForce = "In force for all its classes"
+const inForce = "Governs all its classes"
 
 // mutation: Reconcile that only looks at the policy of the request, or a write that is made
 // although nothing changed, or one that forgets observedGeneration: each makes a part of

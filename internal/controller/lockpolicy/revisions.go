@@ -14,11 +14,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
 // maxRevisions is how many ControllerRevisions of a policy are kept: those in status and
@@ -32,14 +35,83 @@ const maxLabel = 63
 // a label is cut, with a hash of it.
 const LabelPolicy = "syncopate.dev/lock-policy"
 
-// keepRevision stores a revision. It is the same write however often it is made, so a crash after
-// it costs nothing.
+// keepRevisions stores what status is about to name, so that history has the content of what is
+// long out of status. A refusal is no error: status has the content, and is written all the same.
+func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) (refusal, err error) {
+	if status.Rollout == nil || r.Namespace == "" {
+		return nil, nil
+	}
+	made := false
+	for _, rev := range toKeep(p, status.Rollout) {
+		err := r.keepRevision(ctx, p, rev)
+		if err == nil {
+			made = true
+			continue
+		}
+		if apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		err = fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
+		if !revisions.Refused(err) {
+			return nil, err
+		}
+		refusal = err
+	}
+	if made {
+		return refusal, r.pruneRevisions(ctx, p, status)
+	}
+	return refusal, nil
+}
+
+// toKeep are the revisions that the next status names and the last does not. If that says that one
+// was refused, all are tried again.
+func toKeep(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyRolloutStatus) []*v1alpha1.RolloutRevision {
+	return slices.DeleteFunc([]*v1alpha1.RolloutRevision{&next.Baseline, next.Candidate}, func(rev *v1alpha1.RolloutRevision) bool {
+		return rev == nil || p.Status != nil && !unkept(p.Status) && names(p.Status.Rollout, rev.Name)
+	})
+}
+
+func names(st *v1alpha1.LockPolicyRolloutStatus, revision string) bool {
+	return st != nil && (st.Baseline.Name == revision || st.Candidate != nil && st.Candidate.Name == revision)
+}
+
+// unkept says that the API server refused a revision that a status names.
+func unkept(status *v1alpha1.LockPolicyStatus) bool {
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonRevisionNotKept
+}
+
+// sayUnkept says in the next status of a policy that a revision is refused. It returns the event,
+// if the last status does not say so of this generation.
+func sayUnkept(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, refusal error) []rollout.Event {
+	ready := meta.FindStatusCondition(next.Conditions, v1alpha1.ConditionReady)
+	message := "Not kept for the history: " + refusal.Error()
+	event := []rollout.Event{{Warning: true, Reason: v1alpha1.ReasonRevisionNotKept, Message: message}}
+	if ready.Status != metav1.ConditionTrue {
+		message = ready.Message + ". " + message
+	}
+	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept, cut(message)
+	if p.Status == nil {
+		return event
+	}
+	last := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+	if last != nil && last.Status == ready.Status {
+		ready.LastTransitionTime = last.LastTransitionTime
+	}
+	if unkept(p.Status) && last.ObservedGeneration == p.Generation {
+		return nil
+	}
+	return event
+}
+
+// keepRevision makes a revision. It is the same write however often it is made, so a crash after
+// it costs nothing. A full quota refuses one that is there, too: that says that it exists.
 func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, rev *v1alpha1.RolloutRevision) error {
 	raw, err := json.Marshal(contentOf(rev))
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	err = r.Client.Create(ctx, &appsv1.ControllerRevision{
+	made := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: labelOf(p) + "-" + rev.Name, Labels: map[string]string{LabelPolicy: labelOf(p)},
 			OwnerReferences: []metav1.OwnerReference{{
@@ -47,14 +119,16 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 			}},
 		},
 		Data: runtime.RawExtension{Raw: raw}, Revision: rev.Generation,
-	})
-	if apierrors.IsAlreadyExists(err) {
-		return nil
 	}
-	if err != nil {
+	err = r.Client.Create(ctx, made)
+	if !revisions.Refused(err) {
 		return err
 	}
-	return r.pruneRevisions(ctx, p)
+	list, listErr := r.revisionsOf(ctx, p)
+	if listErr == nil && slices.ContainsFunc(list, func(o appsv1.ControllerRevision) bool { return o.Name == made.Name }) {
+		return apierrors.NewAlreadyExists(appsv1.Resource("controllerrevisions"), made.Name)
+	}
+	return err
 }
 
 // contentOf is what a ControllerRevision has.
@@ -76,16 +150,36 @@ func labelOf(p *v1alpha1.LockPolicy) string {
 	return strings.TrimRight(p.Name[:maxLabel-1-hashLength], ".-") + "-" + hash
 }
 
-// pruneRevisions deletes the oldest revisions that are too many.
-func (r *Reconciler) pruneRevisions(ctx context.Context, p *v1alpha1.LockPolicy) error {
+// revisionsOf are the revisions that are kept of policies of this name.
+func (r *Reconciler) revisionsOf(ctx context.Context, p *v1alpha1.LockPolicy) ([]appsv1.ControllerRevision, error) {
 	var list appsv1.ControllerRevisionList
 	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
-		return fmt.Errorf("list revisions: %w", err)
+		return nil, fmt.Errorf("list revisions: %w", err)
 	}
-	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
-	for i := range max(0, len(list.Items)-maxRevisions) {
-		rev := &list.Items[i]
-		if p.Status != nil && names(p.Status.Rollout, strings.TrimPrefix(rev.Name, labelOf(p)+"-")) {
+	return list.Items, nil
+}
+
+// pruneRevisions deletes the oldest revisions that are too many, but none that the status names, or
+// is about to name. Those of another policy of this name, which is gone, go first: their
+// generations say nothing here.
+func (r *Reconciler) pruneRevisions(ctx context.Context, p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus) error {
+	list, err := r.revisionsOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	own := func(rev *appsv1.ControllerRevision) int {
+		if slices.ContainsFunc(rev.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == p.UID }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(list, func(a, b appsv1.ControllerRevision) int {
+		return cmp.Or(cmp.Compare(own(&a), own(&b)), cmp.Compare(a.Revision, b.Revision))
+	})
+	for i := range max(0, len(list)-maxRevisions) {
+		rev := &list[i]
+		name := strings.TrimPrefix(rev.Name, labelOf(p)+"-")
+		if names(next.Rollout, name) || p.Status != nil && names(p.Status.Rollout, name) {
 			continue
 		}
 		if err := r.Client.Delete(ctx, rev); client.IgnoreNotFound(err) != nil {

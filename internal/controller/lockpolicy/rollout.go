@@ -3,7 +3,6 @@
 package lockpolicy
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,25 +29,34 @@ const (
 // once that is written.
 func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, now time.Time) []rollout.Event {
 	if p.Spec.Rollout == nil {
+		events := untried(p, next)
 		next.Rollout = nil
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRolledOut)
-		return nil
+		return events
 	}
 	first := next.Rollout == nil
 	if !first && stateOf(next.Rollout).Active() {
 		next.Rollout.Replicas = r.reported(p.Name, next.Rollout)
 	}
+	before := stateOf(next.Rollout)
 	decided, events := r.decide(p, next, now)
+	begun := begins(before, decided, events)
 	if decided.Phase == rollout.Promoted && wantedOf(p, next).differs() { // runLock was promoted, and admission is tried next
 		promoted := events
 		decided, events = r.decide(p, next, now)
 		events = append(promoted, events...)
 	}
 	if !first && policy.PlanOf(p).Canary && p.Status.ObservedGeneration != p.Generation {
-		events = append(events, edited(p, wantedOf(p, next).more, len(events) > 0)...)
+		events = append(events, edited(p, decided, wantedOf(p, next).more, begun)...)
 	}
 	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
 	return events
+}
+
+// begins says that a decision is about another candidate, or about none any more.
+func begins(before, decided rollout.State, events []rollout.Event) bool {
+	return decided.Active() && decided.Candidate != before.Candidate ||
+		slices.ContainsFunc(events, func(e rollout.Event) bool { return e.Reason == rollout.ReasonSuperseded })
 }
 
 // decide makes the next decision, and puts it into the status.
@@ -72,19 +80,41 @@ func (r *Reconciler) decide(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySta
 	return decided, events
 }
 
+// untried announces that what spec says is in force, also what was taken back: edits are not tried
+// any more.
+func untried(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus) []rollout.Event {
+	s := stateOf(next.Rollout)
+	if !s.Active() && s.Phase != rollout.RolledBack || !wantedOf(p, next).differs() {
+		return nil
+	}
+	return []rollout.Event{{Warning: true, Reason: rollout.ReasonImmediate, Message: fmt.Sprintf(
+		"Generation %d is in force for all runs at once, untried: rollout is not in spec any more. Candidate %s was %s",
+		p.Generation, s.Candidate.Name(), s.Phase)}}
+}
+
 // edited announces what an edit did not begin: what is tried later, and what is not tried at all.
-func edited(p *v1alpha1.LockPolicy, later, began bool) []rollout.Event {
+func edited(p *v1alpha1.LockPolicy, s rollout.State, later, begun bool) []rollout.Event {
+	but := ""
 	switch {
 	case later:
+		when := "once runLock is promoted"
+		if s.Phase == rollout.RolledBack {
+			when = fmt.Sprintf("only once runLock is promoted or edited: its candidate %s was taken back", s.Candidate.Name())
+		}
 		return []rollout.Event{{Reason: v1alpha1.ReasonTriedNext, Message: fmt.Sprintf(
-			"Strategy and lock of admission in generation %d are tried once runLock is promoted; limits are in force", p.Generation)}}
-	case began:
+			"Strategy and lock of admission in generation %d are tried %s; limits are in force", p.Generation, when)}}
+	case begun:
 		return nil
-	default:
-		return []rollout.Event{{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
-			"Generation %d is in force for all runs at once: only edits of runLock, and of strategy and lock of admission without a total, are tried on a part of them",
-			p.Generation)}}
+	case s.Active() || s.Phase == rollout.RolledBack:
+		what := "runLock"
+		if s.Unit == rollout.TenantMinute {
+			what = "strategy and lock of admission"
+		}
+		but = fmt.Sprintf(", but for %s, whose candidate %s is %s", what, s.Candidate.Name(), s.Phase)
 	}
+	return []rollout.Event{{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
+		"Generation %d is in force for all runs at once%s: only edits of runLock, and of strategy and lock of admission without a total, are tried on a part of them",
+		p.Generation, but)}}
 }
 
 // reported is what all processes counted, with what this one has by now.
@@ -173,29 +203,4 @@ func (r *Reconciler) announce(p *v1alpha1.LockPolicy, events []rollout.Event) {
 			r.Events.Eventf(p, nil, kind, string(e.Reason), "Rollout", "%s", e.Message)
 		}
 	}
-}
-
-// keepRevisions stores what status is about to name, so that history has the content of what is
-// long out of status.
-func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) error {
-	if status.Rollout == nil || r.Namespace == "" {
-		return nil
-	}
-	var before *v1alpha1.LockPolicyRolloutStatus
-	if p.Status != nil {
-		before = p.Status.Rollout
-	}
-	for _, rev := range []*v1alpha1.RolloutRevision{&status.Rollout.Baseline, status.Rollout.Candidate} {
-		if rev == nil || names(before, rev.Name) {
-			continue
-		}
-		if err := r.keepRevision(ctx, p, rev); err != nil {
-			return fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
-		}
-	}
-	return nil
-}
-
-func names(st *v1alpha1.LockPolicyRolloutStatus, revision string) bool {
-	return st != nil && (st.Baseline.Name == revision || st.Candidate != nil && st.Candidate.Name == revision)
 }

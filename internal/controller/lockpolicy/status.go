@@ -53,7 +53,7 @@ func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
 func (s *statuses) ready(p *v1alpha1.LockPolicy) metav1.Condition {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
-		Message: "In force for all its classes", ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(s.now),
+		Message: "Governs all its classes", ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	}
 	if conflict, ok := s.conflicts[p.Name]; ok {
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonClassConflict

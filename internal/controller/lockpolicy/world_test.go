@@ -44,7 +44,9 @@ type world struct {
 	beforeWrite func(o client.Object)
 	// crash, if set, is asked before and after each write of r; an error is what r gets.
 	crash func(after bool) error
-	told  *clientevents.FakeRecorder
+	// refuse, if set, is what r gets when it makes a ControllerRevision.
+	refuse error
+	told   *clientevents.FakeRecorder
 }
 
 func newWorld(t *testing.T) *world {
@@ -65,6 +67,9 @@ func newWorld(t *testing.T) *world {
 			return w.crashing(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*appsv1.ControllerRevision); ok && w.refuse != nil {
+				return w.refuse
+			}
 			return w.crashing(func() error { return c.Create(ctx, o, opts...) })
 		},
 	})

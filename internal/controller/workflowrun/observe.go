@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -185,7 +186,7 @@ func (p *pass) observePolicy(ctx context.Context) error {
 		return fmt.Errorf("list lock policies: %w", err)
 	}
 	effective, trial := policy.Governs(p.run, list.Items)
-	p.policy, p.trial = effective, trials.Part{Policy: effective.Name, Trial: trial, Ballots: p.r.Ballots}
+	p.policy, p.trial = effective, trials.Part{Policy: effective.Name, Trial: trial, Ballots: p.r.Ballots, Log: log.FromContext(ctx)}
 	return nil
 }
 

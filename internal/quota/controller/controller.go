@@ -143,7 +143,11 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	}
 	at := keyOf(p, tenant)
 	var a store.Answer
-	err := k.trials.ask(ctx, run, at, p, tenant, func(l store.Limits) error {
+	trials := k.trials
+	if ttl == 0 { // a dry run: nothing starts, so there is no vote
+		trials.ballots = nil
+	}
+	err := trials.ask(ctx, run, at, p, tenant, func(l store.Limits) error {
 		return k.opened(ctx, at, func() (err error) {
 			a, err = k.quota.Reserve(ctx, at, l, tenant, asked(run), ttl)
 			return err

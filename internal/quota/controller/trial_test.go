@@ -98,6 +98,25 @@ func TestATenantMinuteHasOneVoteOverAllProcesses(t *testing.T) {
 	}
 }
 
+// A dry run starts nothing, so it has no vote, and takes none from the start that comes after it.
+//
+// mutation: a question that only asks, and enters the minute, makes this fail.
+func TestADryRunHasNoVote(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 100)
+	w.boss.looks()
+	asked, starts := w.voting(), w.voting()
+	w.during(rollout.Canary)
+	p := w.trying(nil, quick())
+	_, err := asked.Reserve(w.ctx(), aRun("a"), tenant, p, 0)
+	must(t, err)
+	_, err = starts.Admit(w.ctx(), aRun("b"), tenant, p)
+	must(t, err)
+	if dry, start := asked.counted().Canary.Ended, starts.counted().Canary.Ended; dry != 0 || start != 1 {
+		t.Errorf("%d votes of the dry run, and %d of the start; want 0 and 1", dry, start)
+	}
+}
+
 func sumOf(h rollout.Histogram) (n int64) {
 	for _, c := range h {
 		n += c

@@ -15,6 +15,7 @@
 package ballot
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
-// maxTallies bounds the candidates that are counted; beyond it the oldest is forgotten, which was
-// superseded long ago.
+// maxTallies bounds the candidates that are counted. Beyond it the one is forgotten that was
+// neither counted nor read for longest: it was superseded long ago.
 const maxTallies = 1024
 
 // Entry names what is counted: a candidate of a policy.
@@ -62,15 +63,22 @@ type Box struct {
 	runs *prometheus.CounterVec
 
 	mu      sync.Mutex
-	tallies map[Entry]*rollout.Tally
-	order   []Entry // of tallies, the oldest first
+	tallies map[Entry]*tally
+	uses    int64 // of tallies
 	minutes map[Minute]*minute
+}
+
+// tally is what was counted for a candidate.
+type tally struct {
+	rollout.Tally
+
+	used int64 // Box.uses when it was used last
 }
 
 // NewBox makes a box, and registers its metric; nil: it is not registered.
 func NewBox(reg prometheus.Registerer) *Box {
 	b := &Box{
-		tallies: map[Entry]*rollout.Tally{}, minutes: map[Minute]*minute{},
+		tallies: map[Entry]*tally{}, minutes: map[Minute]*minute{},
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_rollout_runs_total",
 			Help: "Runs, or tenant-minutes, in rollouts of LockPolicies, by arm and by what they voted: began, ended, contended, busy, abandoned, fence_refused, dead_lettered.",
@@ -143,14 +151,13 @@ func (b *Box) Struck(e Entry, arm rollout.Arm, kind Hard) {
 
 // count needs mu.
 func (b *Box) count(e Entry, arm rollout.Arm, add func(*rollout.Counts), votes ...string) {
-	t := b.tallies[e]
+	t := b.used(e)
 	if t == nil {
-		if len(b.order) == maxTallies {
-			delete(b.tallies, b.order[0])
-			b.order = b.order[1:]
+		if len(b.tallies) == maxTallies {
+			b.forgetOne()
 		}
-		t = &rollout.Tally{}
-		b.tallies[e], b.order = t, append(b.order, e)
+		b.tallies[e] = &tally{}
+		t = b.used(e)
 	}
 	switch arm {
 	case rollout.Canary:
@@ -170,8 +177,30 @@ func (b *Box) count(e Entry, arm rollout.Arm, add func(*rollout.Counts), votes .
 func (b *Box) Of(e Entry) rollout.Tally {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.tallies[e]; t != nil {
-		return *t
+	if t := b.used(e); t != nil {
+		return t.Tally
 	}
 	return rollout.Tally{}
+}
+
+// used is a tally that is used now; nil: there is none. It needs mu.
+func (b *Box) used(e Entry) *tally {
+	t := b.tallies[e]
+	if t != nil {
+		b.uses++
+		t.used = b.uses
+	}
+	return t
+}
+
+// forgetOne needs mu.
+func (b *Box) forgetOne() {
+	var oldest Entry
+	least := int64(math.MaxInt64)
+	for e, t := range b.tallies {
+		if t.used < least {
+			oldest, least = e, t.used
+		}
+	}
+	delete(b.tallies, oldest)
 }

@@ -57,3 +57,25 @@ func TestOldCandidatesAreForgotten(t *testing.T) {
 		t.Errorf("%d candidates are counted", len(b.tallies))
 	}
 }
+
+// A candidate that is held for long is counted, or read, all the while. Were it forgotten, its
+// counts would go back.
+//
+// mutation: the oldest is forgotten, and not the one that nobody used for longest.
+func TestACandidateInUseIsNotForgotten(t *testing.T) {
+	b := NewBox(nil)
+	counted, read := Entry{Policy: "counted", Candidate: "4f2a-2"}, Entry{Policy: "read", Candidate: "4f2a-2"}
+	b.Began(read, rollout.Canary)
+	b.Began(counted, rollout.Canary)
+	for i := range 2 * maxTallies {
+		b.Began(Entry{Policy: "shared", Candidate: fmt.Sprint(i)}, rollout.Canary)
+		b.Ended(counted, rollout.Canary, Vote{})
+		b.Of(read)
+	}
+	if n := b.Of(read).Canary.Runs; n != 1 {
+		t.Errorf("of the one that is read %d runs are known", n)
+	}
+	if n := b.Of(counted).Canary.Ended; n != 2*maxTallies || len(b.tallies) != maxTallies {
+		t.Errorf("of the one that is counted %d ends are known; %d candidates are counted", n, len(b.tallies))
+	}
+}

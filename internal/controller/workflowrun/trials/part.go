@@ -5,6 +5,7 @@ package trials
 import (
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +25,8 @@ type Part struct {
 	Trial policy.Trial
 	// Ballots count it.
 	Ballots *ballot.Box
+	// Log is told which run strikes a hard guardrail: counts do not say it. It knows the run.
+	Log logr.Logger
 }
 
 // Votes are what a write takes along; nil: the run is in no arm.
@@ -70,13 +73,17 @@ func (p Part) Count(before, after *v1alpha1.WorkflowRun) {
 
 // countHard counts events of which one is too many.
 func (p Part) countHard(before, after *v1alpha1.WorkflowRun) {
-	for condition, kind := range map[string]ballot.Hard{
-		v1alpha1.ConditionRunLockAbandoned: ballot.Abandoned, v1alpha1.ConditionDeadLettered: ballot.DeadLettered,
-	} {
-		if !was(before, condition) && was(after, condition) {
-			p.Ballots.Struck(p.entry(), p.Trial.Arm, kind)
-		}
+	if !abandoned(before) && abandoned(after) {
+		p.strike(ballot.Abandoned)
 	}
+	if !exhausted(before) && exhausted(after) {
+		p.strike(ballot.DeadLettered)
+	}
+}
+
+func (p Part) strike(kind ballot.Hard) {
+	p.Ballots.Struck(p.entry(), p.Trial.Arm, kind)
+	p.Log.Info("A run counts for a hard guardrail of a rollout", "policy", p.Policy, "candidate", p.Trial.Candidate, "arm", p.Trial.Arm, "event", kind)
 }
 
 // CountFenceRefused counts a run of which a write was refused by the fence. It is counted once:
@@ -86,7 +93,7 @@ func (p Part) CountFenceRefused(counted *bool) {
 		return
 	}
 	*counted = true
-	p.Ballots.Struck(p.entry(), p.Trial.Arm, ballot.FenceRefused)
+	p.strike(ballot.FenceRefused)
 }
 
 func (p Part) entry() ballot.Entry {
@@ -101,12 +108,23 @@ func voteOf(t *v1alpha1.PolicyTrial) ballot.Vote {
 	return v
 }
 
-// was says that a condition is True, or was before: a lock that was abandoned stays so, though a
-// later lease recovered.
-func was(run *v1alpha1.WorkflowRun, condition string) bool {
-	if run.Status == nil {
-		return false
-	}
-	c := meta.FindStatusCondition(run.Status.Conditions, condition)
+// abandoned says that the lock of a run is, or was before: it stays so, though a later lease
+// recovered.
+func abandoned(run *v1alpha1.WorkflowRun) bool {
+	c := conditionOf(run, v1alpha1.ConditionRunLockAbandoned)
 	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == v1alpha1.ReasonRecovered)
+}
+
+// exhausted says that a result of a run could not be processed. One that is rejected does not
+// count: it is as its worker sent it, so a tenant would take each edit back with it.
+func exhausted(run *v1alpha1.WorkflowRun) bool {
+	c := conditionOf(run, v1alpha1.ConditionDeadLettered)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonDeliveriesExhausted
+}
+
+func conditionOf(run *v1alpha1.WorkflowRun, condition string) *metav1.Condition {
+	if run.Status == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(run.Status.Conditions, condition)
 }

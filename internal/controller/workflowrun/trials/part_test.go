@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -117,5 +118,41 @@ func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
 	none.Count(&v1alpha1.WorkflowRun{}, begun)
 	if got := none.Ballots.Of(ballot.Entry{}); got != (rollout.Tally{}) {
 		t.Errorf("a run without a rollout is counted as %+v", got)
+	}
+}
+
+// A result that is none is its worker's doing, whatever the policy. One that could not be processed
+// is the operator's.
+//
+// mutation: a condition that is looked at without its reason makes this fail: a worker takes each
+// edit back.
+func TestAResultThatAWorkerSpoiltStrikesNobody(t *testing.T) {
+	const no, rejected, exhausted = v1alpha1.ReasonNoDeadLetters, v1alpha1.ReasonResultRejected, v1alpha1.ReasonDeliveriesExhausted
+	for name, test := range map[string]struct {
+		reasons []string
+		struck  int64
+	}{
+		"spoilt":                            {[]string{no, rejected, rejected}, 0},
+		"not processed":                     {[]string{no, exhausted, exhausted}, 1},
+		"spoilt, and another not processed": {[]string{no, rejected, exhausted}, 1},
+		"not processed, from the begin":     {[]string{exhausted}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, run, told := aPart(rollout.Canary), &v1alpha1.WorkflowRun{}, int64(0)
+			p.Log = funcr.New(func(string, string) { told++ }, funcr.Options{})
+			for _, reason := range test.reasons {
+				c := metav1.Condition{Type: v1alpha1.ConditionDeadLettered, Status: metav1.ConditionTrue, Reason: reason}
+				if reason == no {
+					c.Status = metav1.ConditionFalse
+				}
+				next := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Conditions: []metav1.Condition{c}}}
+				p.Count(run, next)
+				run = next
+			}
+			got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"})
+			if got.Canary.DeadLettered != test.struck || told != test.struck {
+				t.Errorf("%d dead letters are counted, and %d told; want %d", got.Canary.DeadLettered, told, test.struck)
+			}
+		})
 	}
 }

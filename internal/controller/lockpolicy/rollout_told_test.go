@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lockpolicy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+)
+
+// says fails the test unless these events were written. Names of candidates are CANDIDATE
+// in them.
+func (w *world) says(want ...string) {
+	w.t.Helper()
+	var got []string
+	for len(w.told.Events) > 0 {
+		e := <-w.told.Events
+		if r := w.get(polled).Status.Rollout; r != nil && r.Candidate != nil {
+			e = strings.ReplaceAll(e, r.Candidate.Name, "CANDIDATE")
+		}
+		got = append(got, e)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// ready fails the test unless the condition of the current generation is so, and returns it.
+func (w *world) ready(status metav1.ConditionStatus, reason string) metav1.Condition {
+	w.t.Helper()
+	c := meta.FindStatusCondition(w.status(polled).Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != w.get(polled).Generation {
+		w.t.Fatalf("condition %+v; want %s, %s", c, status, reason)
+	}
+	return *c
+}
+
+// keeps says that the revision of the candidate is kept.
+func (w *world) keeps() bool {
+	w.t.Helper()
+	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "default", Name: polled + "-" + w.rollout().Candidate.Name}, &appsv1.ControllerRevision{})
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	return err == nil
+}
+
+func exceeded() error {
+	return apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", errors.New("exceeded quota"))
+}
+
+// Revisions are for people. Where the API server refuses one, a rollout goes on all the same: else
+// a bad candidate would stay in force for half of the runs, and nobody could abort it.
+//
+// mutation: a status that waits for its revision, an event with each pass, a time of transition
+// that is new with each pass, and a revision that is not tried again make this fail.
+func TestARefusedRevisionHoldsNothingUp(t *testing.T) {
+	w := trying(t, fixed)
+	old := w.rollout().Candidate.Name
+	w.refuse = exceeded()
+	w.edit(handOff)
+	w.pass()
+	w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
+	if c := w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept); !strings.Contains(c.Message, "exceeded quota") {
+		t.Errorf("it says %q", c.Message)
+	}
+	r := w.rollout()
+	if r.Candidate.Name == old || r.History[0].Reason != v1alpha1.ReasonSuperseded {
+		t.Errorf("candidate %s, history %+v", r.Candidate.Name, r.History)
+	}
+	w.says(
+		"Warning Superseded Candidate "+old+" is superseded by an edit",
+		"Normal CanaryRuns Candidate CANDIDATE of runLock is tried on 20 percent of the runs",
+		"Warning RevisionNotKept Not kept for the history: keep revision CANDIDATE of lock policy polled: "+w.refuse.Error(),
+	)
+	w.refresh()
+	writes := w.writes.Load()
+	w.refresh()
+	if n := w.writes.Load() - writes; n != 0 {
+		t.Errorf("while it is refused the status is written %d times", n)
+	}
+	w.play(60, 9, 2)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+	w.tells("BusyRunsWorse")
+	if w.keeps() {
+		t.Fatal("the revision is kept though it was refused")
+	}
+	w.refuse = nil
+	w.restart()
+	w.refresh()
+	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+	if !w.keeps() {
+		t.Error("the revision is not kept once the refusal has ended")
+	}
+	w.says()
+}
+
+// A full quota refuses what is there already, too.
+//
+// mutation: a refusal that is believed without a look makes this fail.
+func TestARevisionThatIsKeptIsNotRefused(t *testing.T) {
+	w := trying(t, fixed)
+	w.refuse = exceeded()
+	w.edit(handOff)
+	w.pass()
+	w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept)
+	w.edit(func(p *v1alpha1.LockPolicy) {
+		p.Spec.RunLock.BusyRetry.Mode, p.Spec.RunLock.Wait.Mode = v1alpha1.JitterModeJittered, v1alpha1.WaitModePoll
+	})
+	w.pass()
+	w.is(rollout.Stable, 0, v1alpha1.ReasonInForce)
+	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+func TestANewPolicyWhoseRevisionIsRefusedHasAStatus(t *testing.T) {
+	w := newWorld(t)
+	w.refuse = exceeded()
+	w.canaried()
+	w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept)
+
+	younger := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "younger"}, Spec: w.get(polled).Spec}
+	if err := w.client.Create(t.Context(), younger); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	c := meta.FindStatusCondition(w.status("younger").Conditions, v1alpha1.ConditionReady)
+	if !strings.HasPrefix(c.Message, `Class "polled" belongs to the older policy "polled"; take it out of one of them. Not kept for the history: `) {
+		t.Errorf("a policy of which a class is another's says %+v", c)
+	}
+}
+
+// What is not refused is tried until it goes well, and status waits for it.
+func TestAStatusWaitsForARevisionInAnOutage(t *testing.T) {
+	w := trying(t, fixed)
+	w.refuse = apierrors.NewInternalError(errors.New("not now"))
+	w.edit(handOff)
+	if _, err := w.try(); !errors.Is(err, w.refuse) {
+		t.Errorf("reconcile: %v", err)
+	}
+	if p := w.get(polled); p.Status.ObservedGeneration == p.Generation {
+		t.Error("status names a revision that is not kept")
+	}
+	w.refuse = nil
+	w.pass()
+	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+const onlyThese = "only edits of runLock, and of strategy and lock of admission without a total, are tried on a part of them"
+
+// mutation: words that say of spec what is true of its limits only make this fail.
+func TestAnEditOfALimitSaysWhatIsInForce(t *testing.T) {
+	w := trying(t, fixed)
+	w.edit(limited)
+	w.pass()
+	w.says("Normal InForce Generation 3 is in force for all runs at once, but for runLock, whose candidate CANDIDATE is Progressing: " + onlyThese)
+	if c := w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady); c.Message != inForce {
+		t.Errorf("it says %q", c.Message)
+	}
+
+	w.play(60, 3, 3)
+	w.refresh()
+	w.play(60, 3, 3)
+	w.edit(func(p *v1alpha1.LockPolicy) { p.Spec.Admission.MaxConcurrentRuns = new(int32(8)) })
+	w.refresh() // the next step begins in the pass that sees the edit
+	w.says(
+		"Normal CanaryRuns Candidate CANDIDATE of runLock is tried on 50 percent of the runs",
+		"Normal InForce Generation 4 is in force for all runs at once, but for runLock, whose candidate CANDIDATE is Progressing: "+onlyThese,
+	)
+
+	w.play(60, 9, 2)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+	w.events()
+	w.edit(limited)
+	w.pass()
+	w.says("Normal InForce Generation 5 is in force for all runs at once, but for runLock, whose candidate CANDIDATE is RolledBack: " + onlyThese)
+	w.edit(slower)
+	w.pass()
+	w.says("Normal TriedNext Strategy and lock of admission in generation 6 are tried only once runLock is promoted or edited: " +
+		"its candidate CANDIDATE was taken back; limits are in force")
+	w.edit(func(p *v1alpha1.LockPolicy) {
+		p.Spec.RunLock.BusyRetry.Mode, p.Spec.Admission.Lock.Retry.DelayMillis = v1alpha1.JitterModeJittered, 10
+	})
+	w.pass()
+	w.says("Normal InForce Generation 7 is in force for all runs at once: " + onlyThese)
+}
+
+func TestRolloutTakenOutOfSpecSaysWhatIsInForceThen(t *testing.T) {
+	const text = "Warning Immediate Generation 3 is in force for all runs at once, untried: rollout is not in spec any more. Candidate %s was %s"
+	unrolled := func(p *v1alpha1.LockPolicy) { p.Spec.Rollout = nil }
+	for name, test := range map[string]struct {
+		worse bool
+		edit  func(*v1alpha1.LockPolicy)
+		phase string // of the candidate, that is told; empty: nothing is
+	}{
+		"what was taken back":         {true, unrolled, "RolledBack"},
+		"what is tried":               {false, unrolled, "Progressing"},
+		"what was in force meanwhile": {true, both(unrolled, func(p *v1alpha1.LockPolicy) { p.Spec.RunLock.BusyRetry.Mode = v1alpha1.JitterModeJittered }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := trying(t, fixed)
+			if test.worse {
+				w.play(60, 9, 2)
+				w.refresh()
+				w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+			}
+			w.events()
+			candidate := w.rollout().Candidate.Name
+			w.edit(test.edit)
+			w.pass()
+			if test.phase == "" {
+				w.says()
+				return
+			}
+			w.says(fmt.Sprintf(text, candidate, test.phase))
+		})
+	}
+}
+
+// The garbage collector has not come yet, or never does: revisions of a policy of this name that is
+// gone are the first to go.
+//
+// mutation: the revisions with the lowest generations deleted first, whosever they are, makes this
+// fail; so does one deleted that status is about to name.
+func TestRevisionsOfADeletedPolicyGoFirst(t *testing.T) {
+	w := newWorld(t)
+	for i := range maxRevisions {
+		if err := w.client.Create(t.Context(), &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: fmt.Sprint(polled, "-", i), Labels: map[string]string{LabelPolicy: polled},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: polled, UID: types.UID("gone"),
+				}},
+			},
+			Revision: int64(100 + i), Data: runtime.RawExtension{Raw: []byte("{}")},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.canaried()
+	w.edit(fixed)
+	w.pass()
+	if !w.keeps() {
+		t.Error("the revision of the candidate is deleted")
+	}
+	var kept appsv1.ControllerRevisionList
+	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: polled}); err != nil || len(kept.Items) != maxRevisions {
+		t.Errorf("%d revisions are kept, %v; want %d", len(kept.Items), err, maxRevisions)
+	}
+}

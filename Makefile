@@ -90,9 +90,9 @@ test-cron: ## Compare the slots of cron texts with what brute force finds, minut
 	CRON_BRUTE=1 go test -count=1 -timeout 60m -v -run BruteForce ./internal/cron
 
 .PHONY: lint
-lint: ## Run the linters and formatters of .golangci.yml.
-	$(LINT) run --timeout 30m $(PKG)
-	for dir in test/bench examples/lock-fences hack/release; do \
+lint: ## Run the linters and formatters of .golangci.yml, go vet among them.
+	@TIMEFORMAT='== lint of this module: %0R s, %0U + %0S s of CPU'; time $(LINT) run --timeout 30m $(PKG)
+	@TIMEFORMAT='== lint of the modules beside it: %0R s, %0U + %0S s of CPU'; time for dir in test/bench examples/lock-fences hack/release; do \
 	  (cd $$dir && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...) || exit 1; \
 	done
 
@@ -109,8 +109,8 @@ vulncheck: ## Look for known vulnerabilities that this code reaches. Not in the 
 	hack/vulncheck.sh ./...
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, the API or the wire protocol breaks who uses the last release, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are or a compiled program, or go.mod is untidy.
-	hack/verify.sh
+verify: ## Fail where generated code is stale, the API or the wire protocol breaks who uses the last release, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains of generated code, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are or a compiled program, or go.mod is untidy.
+	@TIMEFORMAT='== verify: %0R s, %0U + %0S s of CPU'; time hack/verify.sh
 
 .PHONY: structure
 structure: ## Print how far concerns are apart: methods of types, call cycles of files, lines of functions and files (docs/structure.md).
@@ -177,7 +177,7 @@ diagrams: ## Draw docs/diagrams from their texts.
 
 .PHONY: workers
 workers: ## Make sure that workers in other languages can run: node, npm, python3. REQUIRE_WORKERS=1: fail otherwise.
-	@hack/ensure-workers.sh
+	@[[ -n $${WORKERS_LOOKED_FOR:-} ]] || hack/ensure-workers.sh
 
 .PHONY: cc
 cc: ## Make sure that a C compiler is there; the race detector needs one.

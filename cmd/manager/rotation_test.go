@@ -33,6 +33,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -59,11 +60,11 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, binary: filepath.Join(t.TempDir(), "manager"), names: protocol.Names{Prefix: protocol.DefaultPrefix}, runs: &atomic.Int32{}}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", s.binary, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	binary, err := testenv.Operator(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
+	s := &site{t: t, binary: binary, names: protocol.Names{Prefix: protocol.DefaultPrefix}, runs: &atomic.Int32{}}
 	env, err := devenv.Start(t.Context(), devenv.Options{
 		Root: root, Dir: t.TempDir(), RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
 	})

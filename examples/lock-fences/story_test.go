@@ -153,11 +153,14 @@ func start(t *testing.T) *world {
 		}
 	}
 	dir := t.TempDir()
-	manager := filepath.Join(dir, "manager")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", manager, "./cmd/manager")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the operator: %v\n%s", err, out)
+	manager := os.Getenv("OPERATOR_BINARY")
+	if manager == "" {
+		manager = filepath.Join(dir, "manager")
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", manager, "./cmd/manager")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the operator: %v\n%s", err, out)
+		}
 	}
 	env, err := devenv.Start(t.Context(), devenv.Options{Root: "../..", Dir: dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1"})
 	t.Cleanup(func() {

@@ -305,16 +305,33 @@ func speaks(t *testing.T, dir, file string, want map[string]protocol.Result, js 
 
 func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPrefix} }
 
-// install copies the worker to a directory of its own and installs what it needs, or
-// skips the test.
+// installed is the directory that install made; npm takes seconds, so all tests have the same.
+var installed string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if installed != "" {
+		_ = os.RemoveAll(installed)
+	}
+	os.Exit(code)
+}
+
+// install copies the worker to a directory and installs what it needs there, once, or skips
+// the test.
 func install(t *testing.T) string {
 	t.Helper()
+	if installed != "" {
+		return installed
+	}
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
 			skip(t, "%s is not installed", program)
 		}
 	}
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "worker-node")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{"worker.mjs", "short.mjs", "nats.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
@@ -331,6 +348,7 @@ func install(t *testing.T) string {
 	if out, err := npm.CombinedOutput(); err != nil {
 		skip(t, "npm ci does not work here (%v), no network? %s", err, out)
 	}
+	installed = dir
 	return dir
 }
 

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // mutations: one limiter for all addresses, addresses that are never forgotten, and a map without a
 // bound make this fail.
 func TestWhoAsksTooOftenKeepsNobodyElseOut(t *testing.T) {
+	norace.Only(t)
 	t.Parallel()
 	one := Rate{PerSecond: 5, AtOnce: 40}
 	l, now := New(Rate{PerSecond: 20, AtOnce: 100}, one), time.Unix(1e9, 0)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // world is a node of the exploration: what is stored, what spec says, and what was counted.
@@ -138,15 +140,12 @@ func evidence(in Input) bool {
 // mutation: a Pass without lacking, counts that are not compared with those seen, and an edit that
 // keeps the percentage make this fail.
 func TestEveryOrderOfEvents(t *testing.T) {
-	depth := 6
-	if raceDetector {
-		depth = 4
-	}
+	norace.Only(t)
 	start := world{spec: Revision{Hash: "a", Generation: 1}, edits: 1}
 	seen, level := map[world]bool{start: true}, []world{start}
 	all := moves()
 	reached := map[Phase]int{}
-	for range depth {
+	for range 6 {
 		var next []world
 		for _, w := range level {
 			for name, move := range all {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 const simulatedHours = 10 // of each rollout of tenant-minutes
@@ -153,6 +155,7 @@ func admissionScenarios() []admissionScenario {
 // mutation: a coin that is thrown for the tenant only, so that each is in one arm for good, and
 // evidence of contended minutes in both arms make this fail.
 func TestRolloutsOfAdmissionBySimulation(t *testing.T) {
+	norace.Only(t)
 	times := 100
 	if *update {
 		times = 1000

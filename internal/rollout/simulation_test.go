@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 var update = flag.Bool("update", false, "play all rollouts of the simulation, and write its table to docs/rollout.md")
@@ -237,6 +239,7 @@ func scenarios() []scenario {
 // mutation: a vote for each retry instead of one for each run, a limit of log(2), and thresholds
 // that are not frozen make this fail.
 func TestRolloutsBySimulation(t *testing.T) {
+	norace.Only(t)
 	times := 100
 	if *update {
 		times = 1000

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/cron"
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // cluster is one schedule on an API server: its status has a version, and runs have a name.
@@ -279,6 +280,7 @@ func (c *cluster) check() (slots, runs int) {
 // version; slots that wait forgotten at an edit; slots of a suspension left out when it ends; an
 // edit judged by the new timing; late slots dropped without a reason.
 func TestAYearHasOneRunOrOneReasonForEachSlot(t *testing.T) {
+	norace.Only(t)
 	seed := uint64(time.Now().Unix() / 86400)
 	t.Logf("seed %d", seed)
 	slots, runs := 0, 0

@@ -9,8 +9,6 @@ package e2e
 import (
 	"context"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -36,11 +34,9 @@ func TestE2E(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	dir := GinkgoT().TempDir()
-	binary = filepath.Join(dir, "manager")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/manager")
-	build.Dir = root
-	out, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(out))
+	var err error
+	binary, err = testenv.Operator(ctx, dir)
+	Expect(err).NotTo(HaveOccurred())
 
 	err = testenv.Lazily(func() (err error) {
 		env, err = devenv.Start(ctx, devenv.Options{

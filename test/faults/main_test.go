@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -77,7 +75,7 @@ func openSite(ctx context.Context) error {
 	if site.dir, err = os.MkdirTemp("", "faults"); err != nil {
 		return err
 	}
-	if err := buildOperator(ctx); err != nil {
+	if err := findOperator(ctx); err != nil {
 		return err
 	}
 	if err := testenv.Lazily(func() (err error) {
@@ -93,19 +91,15 @@ func openSite(ctx context.Context) error {
 	return err
 }
 
-// buildOperator builds the operator, unless FAULTS_OPERATOR names one that was built with clocks.
-func buildOperator(ctx context.Context) error {
+// findOperator takes the usual operator, unless FAULTS_OPERATOR names one that was
+// built with clocks.
+func findOperator(ctx context.Context) (err error) {
 	if site.binary = os.Getenv("FAULTS_OPERATOR"); site.binary != "" {
 		site.clocks = true
 		return nil
 	}
-	site.binary = filepath.Join(site.dir, "manager")
-	build := exec.CommandContext(ctx, "go", "build", "-o", site.binary, "./cmd/manager")
-	build.Dir = testenv.Root()
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the operator: %w\n%s", err, out)
-	}
-	return nil
+	site.binary, err = testenv.Operator(ctx, site.dir)
+	return err
 }
 
 // await looks until a condition holds, that is until what is missing is "".

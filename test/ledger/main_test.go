@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -66,11 +64,8 @@ func openSite(ctx context.Context) error {
 	if site.dir, err = os.MkdirTemp("", "ledger"); err != nil {
 		return err
 	}
-	site.binary = filepath.Join(site.dir, "manager")
-	build := exec.CommandContext(ctx, "go", "build", "-o", site.binary, "./cmd/manager")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	if site.binary, err = testenv.Operator(ctx, site.dir); err != nil {
+		return err
 	}
 	if err := testenv.Lazily(func() (err error) {
 		site.env, err = devenv.Start(ctx, devenv.Options{

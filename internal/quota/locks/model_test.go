@@ -16,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/quota/store/locktable"
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // The model: two runs that want the same two locks, named in both orders, with one permit each.
@@ -655,6 +656,7 @@ func modelStates(t *testing.T) int {
 // Whatever dies, is paused, or loses its data: the two runs never hold the locks both, fences grow,
 // no two wait for each other, and nothing stays held.
 func TestTwoRunsTwoLocks(t *testing.T) {
+	norace.Only(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	for name, w := range map[string]*world{
 		"crashes": newWorld(none, 2, 0, 0),
@@ -674,6 +676,7 @@ func TestTwoRunsTwoLocks(t *testing.T) {
 
 // Each part of the protocol is needed: without it the model finds a way to break what it promises.
 func TestTheModelOfLocksFindsFaults(t *testing.T) {
+	norace.Only(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	for off, w := range map[fault]*world{
 		oneByOne: newWorld(oneByOne, 0, 0, 0), anyVersion: newWorld(anyVersion, 0, 0, 1), lowVersion: newWorld(lowVersion, 0, 0, 1),

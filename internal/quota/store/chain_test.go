@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // chain is a tenant whose runs ask only when they come, and when they are woken.
@@ -163,6 +165,7 @@ func (c *chain) step(rt *rapid.T) {
 // free.lua that leaves out the first, or names only as many as it freed slots, make this fail.
 // Names that are lost with an answer are found by TestWhoIsInAlreadyNamesTheNextAgain.
 func TestNobodySleepsWhoCanBeAdmitted(t *testing.T) {
+	norace.Only(t)
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		rapid.Check(t, func(rt *rapid.T) {
 			c := newChain(t, client, rapid.IntRange(1, 6).Draw(rt, "limit"), rapid.IntRange(1, 3).Draw(rt, "window"))

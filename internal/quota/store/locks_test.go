@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/quota/store/locktable"
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // opened is between locks of the reference that were there before a rebuild and those that were
@@ -752,6 +753,7 @@ func TestWhoIsLeftInAQueueWithoutAPlaceStopsNobody(t *testing.T) {
 
 // TestLocksAreAsTheReference plays random calls on the scripts and on the reference.
 func TestLocksAreAsTheReference(t *testing.T) {
+	norace.Only(t)
 	for seed := range uint64(6) {
 		onBoth(t, func(s *lockScene) { s.random(rand.New(rand.NewPCG(seed, 1)), 300) })
 	}

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/syncopate-dev/syncopate/internal/shares"
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // poolModel is what a pool is meant to be, in plain words of Go. It looks at all tenants each time.
@@ -215,6 +216,7 @@ func (m *poolModel) restore(all []Member) {
 // Invariant: a call that gives slots leaves no more than the total, and no tenant with more than
 // its own limit. Nobody is given a slot beyond its guarantee while another waits for its own.
 func TestPoolStories(t *testing.T) {
+	norace.Only(t)
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		rapid.Check(t, func(rt *rapid.T) {
 			must(t, client.FlushAll(t.Context()).Err(), "flush")
@@ -474,6 +476,7 @@ func (p *poolPlayer) snapshot() {
 //
 // mutation: a turn without the weight, or without `first`, makes this fail.
 func TestPoolSharesByWeight(t *testing.T) {
+	norace.Only(t)
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		const admissions, total = 1000, 40
 		must(t, client.FlushAll(t.Context()).Err(), "flush")

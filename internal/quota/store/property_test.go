@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/norace"
 )
 
 // TestStories plays random stories of one key on a quota and on the model of it; all answers must
@@ -26,6 +28,7 @@ import (
 // kept, a queue of which half was evicted, room() without reservations, and reservations without an
 // end make this fail; so does a window that is not kept to.
 func TestStories(t *testing.T) {
+	norace.Only(t)
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		rapid.Check(t, func(rt *rapid.T) {
 			must(t, client.FlushAll(t.Context()).Err(), "flush")

@@ -2,6 +2,6 @@
 
 //go:build race
 
-package rollout
+package norace
 
 const raceDetector = true

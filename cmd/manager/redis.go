@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // redisLogger puts what go-redis says into the operator's log: it says each failed connection,
@@ -80,4 +81,14 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("configure Redis: %w", err)
 	}
 	return client, nil
+}
+
+// redisReady says why Redis cannot be used: it is not there, or is another installation's.
+func redisReady(locks *lockmgr.Manager, quota *store.Store) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := locks.Ping(ctx); err != nil {
+			return err
+		}
+		return store.Own(ctx, quota)
+	}
 }

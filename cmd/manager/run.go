@@ -105,7 +105,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	}
 	gate := store.New(redis, store.Options{
 		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: log.WithName("admission"),
-		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain,
+		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain, Installation: self.installation, TakeOver: o.nats.takeOver,
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},
@@ -123,7 +123,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
 	err = errors.Join(setup(ctx, mgr, o, a, ready), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
-		mgr.Add(newReady(ready, "redis", locks.Ping)), mgr.Add(newReady(ready, "nats", broker.conn.Ready)), mgr.Add(newReady(ready, "apiserver", alive)))
+		mgr.Add(newReady(ready, "redis", redisReady(locks, gate))), mgr.Add(newReady(ready, "nats", broker.conn.Ready)), mgr.Add(newReady(ready, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}

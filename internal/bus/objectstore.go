@@ -47,7 +47,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got, err = bound(ctx, c, s, got, want.MaxBytes); err != nil {
+	if got, err = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas); err != nil {
 		return nil, err
 	}
 	return payloadDrift(want, got), nil

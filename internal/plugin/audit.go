@@ -76,6 +76,9 @@ func (f *auditFlags) run(ctx context.Context, a *app) error {
 		if err := ours(ctx, s.API, s.NATS); err != nil {
 			return err
 		}
+		if err := oursIsRedis(ctx, s.API, s.Quota); err != nil {
+			return err
+		}
 	}
 	report, err := s.Twice(ctx, f.wait)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // What is compared is tested in internal/audit/stores.
@@ -79,6 +80,31 @@ func TestAudit_RepairsNothingOfAnotherCluster(t *testing.T) {
 				t.Errorf("the job is gone:\n%s", out)
 			}
 		})
+	}
+}
+
+// A port-forward to the Redis of another cluster was left open, beside the own NATS.
+//
+// mutation: a repair that does not ask whose Redis it is makes this fail.
+func TestAudit_RepairsNothingInTheRedisOfAnotherCluster(t *testing.T) {
+	server := redistest.Start(t)
+	p := newPlugin(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "mine"}})
+	p.nats = natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: p.nats.URL(), Installation: "mine"})
+	bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
+	line := []string{"audit", "--repair", "--wait", "1ms", "--redis-addrs", server.Addr()}
+	if err := store.Own(t.Context(), store.New(server.Client(), store.Options{Installation: "theirs"})); err != nil {
+		t.Fatal(err)
+	}
+	want := "Redis is that of another cluster than your kubeconfig's: look at port-forwards and --context (it says theirs, and namespace kube-system has the UID mine)"
+	if _, _, err := p.call(line...); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	if err := store.Own(t.Context(), store.New(server.Client(), store.Options{Installation: "mine", TakeOver: "theirs"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.call(line...); err != nil && strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("its own: %v", err)
 	}
 }
 

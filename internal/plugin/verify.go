@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/verify"
 )
 
@@ -125,8 +126,8 @@ func (f *verifyFlags) run(ctx context.Context, a *app) (err error) {
 	return errors.Join(f.tell(a, report), err)
 }
 
-// flushes sets the Redis whose data is to be deleted, if it is this cluster's as far as the NATS
-// beside it tells.
+// flushes sets the Redis whose data is to be deleted, if it is this cluster's as far as it and the
+// NATS beside it tell.
 func (f *verifyFlags) flushes(ctx context.Context, a *app, o *verify.Options) error {
 	nats, err := bus.Connect(ctx, a.nats.config(a.Getenv))
 	if err != nil {
@@ -145,6 +146,9 @@ func (f *verifyFlags) flushes(ctx context.Context, a *app, o *verify.Options) er
 	}
 	if o.Redis, err = lockmgr.NewClient(config); err != nil {
 		return fmt.Errorf("configure Redis: %w", err)
+	}
+	if err := oursIsRedis(ctx, o.Kube, store.New(o.Redis, store.Options{Explain: lockmgr.Explain})); err != nil {
+		return errors.Join(err, o.Redis.Close())
 	}
 	return nil
 }

@@ -11,28 +11,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// errOtherCluster is told of a NATS that serves the operators of another cluster than the one of
-// the kubeconfig: all that is in it would be of runs that are gone.
-var errOtherCluster = errors.New("NATS is that of another cluster than your kubeconfig's: look at port-forwards and --context")
+// errOtherCluster is told of a NATS or Redis that serves the operators of another cluster than the
+// one of the kubeconfig: all that is in it would be of runs that are gone.
+var errOtherCluster = errors.New("another cluster than your kubeconfig's: look at port-forwards and --context")
 
 // ours makes sure that what is to be changed is this cluster's. Streams that name no cluster are
 // anybody's.
 func ours(ctx context.Context, c client.Reader, nats *bus.Conn) error {
 	theirs, err := nats.Installation(ctx)
-	if err != nil {
-		return fmt.Errorf("find out whether NATS is this cluster's: %w", err)
+	if err == nil {
+		err = same(ctx, c, theirs, "its streams say")
 	}
+	return whose("NATS", err)
+}
+
+// oursIsRedis is ours for Redis. One that names no cluster is anybody's.
+func oursIsRedis(ctx context.Context, c client.Reader, r *store.Store) error {
+	theirs, err := store.Installation(ctx, r)
+	if err == nil {
+		err = same(ctx, c, theirs, "it says")
+	}
+	return whose("Redis", err)
+}
+
+// same says whether a name is that of the cluster of the kubeconfig.
+func same(ctx context.Context, c client.Reader, theirs, said string) error {
 	if theirs == "" {
 		return nil
 	}
 	var ns corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: bus.ClusterNamespace}, &ns); err != nil {
-		return fmt.Errorf("find out whether NATS is this cluster's: %w", err)
+		return err
 	}
 	if string(ns.UID) != theirs {
-		return fmt.Errorf("%w (its streams say %s, and namespace %s has the UID %s)", errOtherCluster, theirs, bus.ClusterNamespace, ns.UID)
+		return fmt.Errorf("%w (%s %s, and namespace %s has the UID %s)", errOtherCluster, said, theirs, bus.ClusterNamespace, ns.UID)
+	}
+	return nil
+}
+
+func whose(store string, err error) error {
+	switch {
+	case errors.Is(err, errOtherCluster):
+		return fmt.Errorf("%s is that of %w", store, err)
+	case err != nil:
+		return fmt.Errorf("find out whether %s is this cluster's: %w", store, err)
 	}
 	return nil
 }

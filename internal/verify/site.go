@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -26,6 +27,8 @@ const (
 	// as long to end.
 	policyPatience = 30 * time.Second
 	natsPatience   = 10 * time.Second
+	// nameSuffix is as long as the API server's in names that it makes.
+	nameSuffix = 5
 )
 
 // settle makes the namespace and the policy. Before anything is made it looks whether NATS has the
@@ -40,7 +43,7 @@ func (t *trial) settle(ctx context.Context) error {
 			return fmt.Errorf("NATS, stream %s: %w", stream, err)
 		}
 	}
-	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "syncopate-verify-", Labels: map[string]string{Label: ""}}}
+	space := namespaceOf("syncopate-verify-" + rand.String(nameSuffix))
 	if err := t.Kube.Create(ctx, space); err != nil {
 		return fmt.Errorf("create a namespace: %w", err)
 	}
@@ -53,6 +56,15 @@ func (t *trial) settle(ctx context.Context) error {
 		return fmt.Errorf("create LockPolicy %s: %w", t.name, err)
 	}
 	return t.policyRead(ctx, policy)
+}
+
+// namespaceOf is the namespace of a verify. It permits the class and the topic of that name: an
+// operator with --require-allow-lists lets nobody in otherwise.
+func namespaceOf(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{Label: ""},
+		Annotations: map[string]string{v1alpha1.AnnotationAllowedClasses: name, v1alpha1.AnnotationAllowedTopics: name},
+	}}
 }
 
 // policyRead waits until the operator has said of the policy that it is in force.

@@ -134,6 +134,36 @@ var _ = Describe("an operator that starts", func() {
 		Expect(heir.Ready(ctx)).To(Succeed())
 	}, NodeTimeout(specTimeout))
 
+	// mutation: an operator that does not name its cluster to the store of admission
+	// makes this fail.
+	It("on the Redis of another cluster gives nobody a lock, says so in readyz, and takes it over when it is told to", func(ctx context.Context) {
+		const key = "{adm-installation}"
+		w := newWorld(ctx)
+		redis := lockStore()
+		DeferCleanup(func(ctx context.Context) { Expect(redis.Del(ctx, key).Err()).To(Succeed()) })
+		Expect(redis.Set(ctx, key, "another", 0).Err()).To(Succeed())
+		m := w.launchManager(ctx, "early")
+		locked := singleStep("early.work")
+		locked.Locks = []v1alpha1.LockRequest{{Mutex: "m"}}
+		w.create(ctx, 3, locked)
+		Eventually(readyz(ctx, m)).WithContext(ctx).WithPolling(pollInterval).Should(And(
+			ContainSubstring("[-]redis failed: Redis belongs to installation another"), ContainSubstring("--nats-take-over=another"), ContainSubstring("[+]nats")))
+		Eventually(func(g Gomega) {
+			var list v1alpha1.WorkflowRunList
+			g.Expect(k8s.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
+			for i := range list.Items {
+				g.Expect(list.Items[i].Unwritten()).To(BeFalse())
+				g.Expect(list.Items[i].Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("Redis belongs to installation another"))))
+			}
+		}).WithContext(ctx).WithPolling(pollInterval).Should(Succeed())
+		Expect(m.Terminate(ctx)).To(Succeed())
+
+		heir := w.startManager(ctx, "heir", "--nats-take-over", "another")
+		w.startWorker(ctx, 4, echo, "early.work")
+		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, 3)
+		Expect(heir.Ready(ctx)).To(Succeed())
+	}, NodeTimeout(specTimeout))
+
 	It("while the API server is down says so in readyz, stays alive, and goes on when it is there", func(ctx context.Context) {
 		text, err := os.ReadFile(env.Kubeconfig)
 		Expect(err).NotTo(HaveOccurred())

@@ -58,7 +58,7 @@ func (w *world) node(ctx context.Context, m *devenv.Manager) {
 		for e := range pods.ResultChan() {
 			if e.Type == "DELETED" {
 				Expect(m.Kill()).To(Succeed())
-				w.startManager(ctx, "again")
+				w.startManager(ctx, "again", "--require-allow-lists")
 				w.pod(ctx)
 				return
 			}
@@ -83,11 +83,12 @@ func nothingLeft(ctx context.Context) {
 }
 
 var _ = Describe("kubectl syncopate verify", func() {
+	// mutation: namespaceOf without its annotations makes this fail.
 	It("finds nothing wrong with a good installation, whose workers, operator and Redis it harms", func(ctx context.Context) {
 		w := newWorld(ctx)
 		p := w.buildPlugin(ctx)
 		w.pod(ctx)
-		w.node(ctx, w.startManager(ctx, "first"))
+		w.node(ctx, w.startManager(ctx, "first", "--require-allow-lists"))
 		file := filepath.Join(GinkgoT().TempDir(), "junit.xml")
 		r, notes, code := w.verifies(ctx, p, "--runs", "6", "--junit", file, "--restart-worker", "--restart-operator", "--flush-redis", "--bound", "4m")
 		Expect(code).To(BeZero(), notes)
@@ -157,5 +158,12 @@ var _ = Describe("kubectl syncopate verify", func() {
 		Expect(code).To(Equal(1))
 		Expect(notes).To(ContainSubstring(`data of others is in Redis, say key "shop:cart"`))
 		Expect(redis.Del(ctx, "shop:cart").Err()).To(Succeed())
+
+		By("Redis is that of another cluster")
+		Expect(redis.Set(ctx, "{adm-installation}", "another", 0).Err()).To(Succeed())
+		_, notes, code = w.verifies(ctx, p, "--flush-redis")
+		Expect(code).To(Equal(1))
+		Expect(notes).To(ContainSubstring("Redis is that of another cluster than your kubeconfig's"))
+		Expect(redis.Del(ctx, "{adm-installation}").Err()).To(Succeed())
 	}, NodeTimeout(3*specTimeout))
 })

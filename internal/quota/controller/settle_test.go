@@ -53,6 +53,27 @@ func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
 	}
 }
 
+// Two clusters were given one Redis, and the other one has no such run.
+//
+// mutation: a store that does not look whose Redis is makes this fail.
+func TestAResyncOfAnotherInstallationFreesNoSlot(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	ours := w.instanceOf("a")
+	ours.looks()
+	a := ours.admits(w.run("a"))
+	theirs := w.instanceOf("b")
+	theirs.stale = snapshot{}
+	theirs.live = snapshot{}
+	_, err := theirs.resync(w.ctx())
+	if _, foreign := errors.AsType[*store.ForeignError](err); !foreign {
+		t.Errorf("the other one's resync: %v", err)
+	}
+	w.holds(runs(a), nil)
+	ours.looks()
+	ours.asks(w.run("b"), false)
+}
+
 // mutation: gone without liveUIDs makes this fail: the slot of a run that the cache does not have
 // yet is freed.
 func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {

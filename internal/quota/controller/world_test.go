@@ -113,7 +113,10 @@ func (w *world) until(what string, done func() bool) {
 }
 
 // instance starts another process.
-func (w *world) instance() *instance {
+func (w *world) instance() *instance { w.t.Helper(); return w.instanceOf("") }
+
+// instanceOf starts a process of an installation.
+func (w *world) instanceOf(installation string) *instance {
 	w.t.Helper()
 	k := &instance{w: w, calls: &calls{n: map[string]int{}}, drift: prometheus.NewRegistry()}
 	r := redis.NewClient(&redis.Options{
@@ -123,7 +126,7 @@ func (w *world) instance() *instance {
 	r.AddHook(hook{k})
 	w.t.Cleanup(func() { _ = r.Close() })
 	k.Controller = New(Options{
-		Gate:   store.New(r, store.Options{Metrics: store.NewMetrics(k.drift, 0), Timeout: patience}),
+		Gate:   store.New(r, store.Options{Metrics: store.NewMetrics(k.drift, 0), Timeout: patience, Installation: installation}),
 		Client: k.cache(), Live: k.api(w.client), Clock: w.clock,
 		Wake: func(name types.NamespacedName) {
 			k.mu.Lock()

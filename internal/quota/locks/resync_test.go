@@ -67,7 +67,10 @@ type replica struct {
 	awake []string // names of runs that were woken
 }
 
-func (s *site) replica() *replica {
+func (s *site) replica() *replica { s.t.Helper(); return s.replicaOf("") }
+
+// replicaOf is a process of an installation.
+func (s *site) replicaOf(installation string) *replica {
 	s.t.Helper()
 	r := &replica{s: s}
 	c := redis.NewClient(&redis.Options{
@@ -77,7 +80,7 @@ func (s *site) replica() *replica {
 	s.t.Cleanup(func() { _ = c.Close() })
 	r.redis = c
 	r.Controller = New(Options{
-		Store: store.New(c, store.Options{Timeout: patience}), Client: client.NewNamespacedClient(s.client, s.ns), Live: client.NewNamespacedClient(s.client, s.ns),
+		Store: store.New(c, store.Options{Timeout: patience, Installation: installation}), Client: client.NewNamespacedClient(s.client, s.ns), Live: client.NewNamespacedClient(s.client, s.ns),
 		Clock: s.clock, Wake: func(run types.NamespacedName) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -139,6 +142,24 @@ func (r *replica) takes(run *v1alpha1.WorkflowRun, lock, want string) Answer {
 		r.s.t.Fatalf("%s takes %s: %+v, %v; want %s", run.Name, lock, a, err, want)
 	}
 	return a
+}
+
+// Two clusters were given one Redis, and the other one has no such run.
+//
+// mutation: a store that does not look whose Redis is makes this fail.
+func TestAResyncOfAnotherInstallationDropsNoHold(t *testing.T) {
+	s := newSite(t)
+	ours, lock := s.replicaOf("a"), "mutex:"+s.ns+"/m"
+	must(t, ours.Resync(t.Context()))
+	ours.takes(s.run("holder", nil), lock, store.LocksHeld)
+	other := *s
+	_, other.ns = apiServer.Namespace(t, "locks-")
+	theirs := other.replicaOf("b")
+	err := theirs.Resync(t.Context())
+	if _, foreign := errors.AsType[*store.ForeignError](err); !foreign {
+		t.Errorf("the other one's resync: %v", err)
+	}
+	ours.takes(s.run("next", nil), lock, store.LocksWaiting)
 }
 
 // Anybody who may create a run may make one whose annotations have no room.

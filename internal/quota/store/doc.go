@@ -36,6 +36,7 @@
 //	{adm:<policy>:<tenant>}:vote:<candidate>:<period>   that a process has the vote of a tenant-minute (internal/rollout)
 //	{adm:<policy>:*}:slots, line, places, reserved, lock, limits, turn   a pool: see scripts/pool.lua
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
+//	{adm-installation}                text: the installation whose this Redis is
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
 //
@@ -50,6 +51,15 @@
 //	+hincrby +hkeys +hscan +zrangebylex +zrevrangebylex +zrangebyscore
 //
 // and in a cluster +cluster|slots.
+//
+// # Whose Redis it is
+//
+// Two installations on one Redis would drop each other's slots and locks, since neither has the
+// runs of the other. So a key names the installation, and with Options.Installation each call looks
+// at it: once a second, after an answer that data is closed, and after one with a new term, since
+// both may mean that Redis lost the name. The first that looks then has it. The other gets an
+// *UnavailableError with a *ForeignError in it, and nothing is granted, dropped or opened. One call
+// may come between the loss and the look: it may be granted by data that the other has opened.
 //
 // # Who is let in
 //

@@ -321,7 +321,7 @@ func TestAClusterServesTheScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, lock := range bothStrategies() {
-		story(t, testQuota(client, Options{KeyPrefix: "prod-"}), lock)
+		story(t, testQuota(client, Options{KeyPrefix: "prod-", Installation: "a"}), lock)
 		must(t, client.FlushAll(t.Context()).Err(), "flush")
 	}
 }
@@ -334,7 +334,7 @@ func TestTheRightsOfTheDocumentationAreEnough(t *testing.T) {
 	must(t, server.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "gate", "on", ">secret", "resetchannels", "-@all"}, rights...)...).Err(), "make the user %v", rights)
 	client := testClient(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "gate", "secret" })
 	for _, lock := range bothStrategies() {
-		story(t, testQuota(client, Options{}), lock)
+		story(t, testQuota(client, Options{Installation: "a"}), lock)
 		server.FlushAll()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -139,10 +140,13 @@ var errLost = errors.New("the token is not known any more")
 type reply []any
 
 // ask runs a script whose first argument is the floor. keys[0] is the hash with the epoch. Errors:
-// *UnavailableError, *RebuildingError, errLost.
+// *UnavailableError, also for a *ForeignError, *RebuildingError, errLost.
 func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, args ...any) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
+	if err := own(ctx, g); err != nil {
+		return nil, g.unavailable(k, err)
+	}
 	got, err := s.Run(ctx, g.client, keys, append([]any{g.floor(keys[0])}, args...)...).Slice()
 	if err != nil {
 		return nil, g.unavailable(k, err)
@@ -154,7 +158,8 @@ func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, 
 	switch word {
 	case "ok":
 		return rest, nil
-	case "closed":
+	case "closed": // it may have lost whose it is, too
+		looked(g, time.Time{})
 		return nil, &RebuildingError{Key: k, Why: RebuildReason(rest.text(0)), delay: g.spread(rebuildingDelay)}
 	case "lost":
 		return nil, errLost
@@ -165,13 +170,14 @@ func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, 
 	}
 }
 
-// learn remembers the term of an answer, which is its first element.
+// learn remembers the term of an answer, which is its first element. Who opened the data may be of
+// another installation: so after a new term the next call looks whose Redis is.
 func (g *Store) learn(key string, r reply) {
 	term := int64(r.number(0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known, ok := g.floors[key]; term > known && (ok || len(g.floors) < maxFloors) {
-		g.floors[key] = term
+		g.floors[key], g.looked = term, time.Time{}
 	}
 }
 

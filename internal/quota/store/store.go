@@ -128,9 +128,13 @@ type Options struct {
 	Log logr.Logger
 	// Metrics counts; unregistered if nil.
 	Metrics *Metrics
-	// KeyPrefix comes before the names of all keys, inside of the braces; for installations that
-	// share a Redis. No braces, no spaces.
+	// KeyPrefix comes before the names of all keys, inside of the braces. No braces, no spaces.
 	KeyPrefix string
+	// Installation is whose the data is: Redis that names another one is not used, see
+	// ForeignError. "": nobody looks.
+	Installation string
+	// TakeOver is an installation whose Redis becomes this one's.
+	TakeOver string
 	// Explain turns an error of Redis into one that tells a user what to do; nil: as it is.
 	Explain func(error) error
 	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it;
@@ -182,6 +186,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	floors map[string]int64 // highest term seen, by the name of the Redis key
+	looked time.Time        // when Redis was last found to be this installation's; zero: look again
 }
 
 // New makes a Gate. It asks Redis nothing before the first call. client should be made for

@@ -26,6 +26,9 @@ func (g *Store) ClaimVote(ctx context.Context, k Key, period string, ttl time.Du
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
+	if err = own(ctx, g); err != nil {
+		return false, g.unavailable(k, err)
+	}
 	err = g.client.SetArgs(ctx, g.voteKey(k, period), "1", redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
 	switch {
 	case errors.Is(err, redis.Nil):

@@ -7,7 +7,8 @@ type DeliveryPolicy struct {
 	// maxDeliveries is how many deliveries of a result may fail before it is put aside as a dead
 	// letter. Only failures of processing it count, such as a write of its effect that the API
 	// server refuses: waiting for a lock, for Redis, for room or for an API server that cannot
-	// be reached never makes a dead letter. The operator counts in memory, so a restart begins
+	// be reached never makes a dead letter. A result for which the run's object has no room is put
+	// aside after three at most. The operator counts in memory, so a restart begins
 	// anew. Default 100.
 	// +optional
 	// +default=100

@@ -130,11 +130,13 @@ var _ = Describe("the API server", func() {
 		stands := func(cause error) {
 			GinkgoHelper()
 			r.hook = times(3, "status/before", func(context.Context) error { return cause })
+			before := writes("refused")
 			for range 3 {
-				w.clock.Step(10 * time.Second)
+				w.clock.Step(lookAgain)
 				_, err := r.pass(ctx, run)
-				Expect(err).To(HaveOccurred())
+				Expect(err != nil).To(Equal(outage(cause)))
 			}
+			Expect(writes("refused") - before).To(BeEquivalentTo(3))
 			r.hook = nil
 		}
 		forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), run.Name, fmt.Errorf("policy no-status denied it\n%w", errTest))
@@ -144,13 +146,44 @@ var _ = Describe("the API server", func() {
 		stands(plain) // it need not give a reason
 		Expect(r.recorder.list()).To(ConsistOf(ContainSubstring("a webhook denied it")))
 		stands(forbidden)
+		w.clock.Step(lookAgain)
 		Expect(r.recorder.list()).To(HaveLen(2))
 		Expect(r.recorder.list()[1]).To(And(ContainSubstring("StatusRefused"), ContainSubstring("policy no-status denied it"), Not(ContainSubstring("\n"))))
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status != nil && now.Status.Progress != "" })
 		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 		stands(forbidden)
 		Expect(r.recorder.count("Warning StatusRefused")).To(Equal(3))
+		w.clock.Step(lookAgain)
 		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+	}, NodeTimeout(2*patience))
+
+	// mutations: unwritten that takes it for an error, or for an outage; standsOff that waits no
+	// longer each time, or that does not look at the object; wrote that does not forget it.
+	It("forbids each status of a run for an hour: some twenty writes, and no error", func(ctx SpecContext) {
+		r.inFlight(ctx, run, 2)
+		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+		r.hook = func(_ context.Context, at string) error {
+			if at == "status/before" {
+				return refused()
+			}
+			return nil
+		}
+		before := writes("refused")
+		for began := w.clock.Now(); w.clock.Since(began) < time.Hour; {
+			w.clock.Step(max(time.Second, r.mustPass(ctx, run).RequeueAfter))
+			r.mustPass(ctx, run) // it was woken
+		}
+		Expect(writes("refused") - before).To(And(BeNumerically(">=", 15), BeNumerically("<=", 22)))
+
+		before = writes("refused")
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		w.clock.Step(time.Second)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("~", 5*time.Second, time.Second))
+		Expect(writes("refused")-before).To(BeEquivalentTo(1), "an edit is tried at once, and what follows soon")
+		r.hook = nil
+		w.clock.Step(5 * time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(2*patience))
 
 	// mutation: refresh that asks for a pass at once makes this fail.

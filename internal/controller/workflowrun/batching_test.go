@@ -196,13 +196,11 @@ var _ = Describe("batching", func() {
 			a := step("a")
 			a.Job.Input = large
 			run := w.create(ctx, []v1alpha1.Step{a}, func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = large })
-			// It is admitted, which needs no desk, and the second write is the first large one
-			// that is known.
 			r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
 			r.Writes = shares.New(1, false, shares.KindMetrics{})
 			r.inFlight(ctx, run, 1)
 			r.Turns = shares.NewTurns(16, shares.KindMetrics{}, r.Waker.Wake).WithAside(0, shares.KindMetrics{}) // so it stays where it is
-			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = 0
+			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = 1                           // it has grown since
 			w.takeAll(ctx, 1)[0].succeed(ctx)
 			r.pumpAll(ctx, 1)
 			w.clock.Step(time.Second)

@@ -148,9 +148,9 @@ var _ = Describe("an attempt whose answer became a dead letter", func() {
 		t := w.takeAll(ctx, 1)[0]
 		first.refuse = func(*v1alpha1.WorkflowRun) error { return refused() }
 		t.succeed(ctx)
-		until(ctx, "it was refused several times", func() bool {
+		until(ctx, "it was refused, and so was the write that says so", func() bool {
 			first.turn(ctx, run)
-			return first.counter("syncopate_status_writes_total", "outcome", "refused") >= 5
+			return first.counter("syncopate_status_writes_total", "outcome", "refused") == 2
 		})
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(Equal(1))

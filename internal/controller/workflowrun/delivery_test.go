@@ -173,6 +173,7 @@ var _ = Describe("a result that the API server refuses", func() {
 			return nil
 		}
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			w.clock.Step(time.Second) // the second refusal waits longer than a turn
 			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.Batches.Inbox.Waiting(run.UID)) == 0
 		})
 		written := w.get(ctx, run).ResourceVersion
@@ -275,6 +276,36 @@ var _ = Describe("a result that the API server refuses", func() {
 		}
 		r.refuse = nil
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded), "what is refused no more is applied")
+	}, NodeTimeout(2*patience))
+
+	// mutation: wrote that leaves the bound where it is makes this fail.
+	It("in passing has others tried apart, and all together soon after", func(ctx SpecContext) {
+		const n = 30
+		var steps []v1alpha1.Step
+		for i := range n {
+			steps = append(steps, step(fmt.Sprintf("s-%d", i)))
+		}
+		run := w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = n })
+		r.inFlight(ctx, run, n)
+		tasks := w.takeAll(ctx, n)
+		for _, t := range tasks[:2] {
+			t.succeed(ctx)
+		}
+		r.pumpOf(ctx, tasks[:2]...)
+		r.hook = once("status/before", refused)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		for _, t := range tasks[2:] {
+			t.succeed(ctx)
+		}
+		r.pumpOf(ctx, tasks[2:]...)
+		before := r.counter("syncopate_status_writes_total", "outcome", "accepted")
+		for len(r.Batches.Inbox.Waiting(run.UID)) > 0 {
+			w.clock.Step(time.Second)
+			r.mustPass(ctx, run)
+		}
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(r.counter("syncopate_status_writes_total", "outcome", "accepted")-before).To(BeNumerically("<=", 4), "two alone, then all")
 	}, NodeTimeout(2*patience))
 })
 

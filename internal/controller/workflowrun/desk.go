@@ -59,6 +59,20 @@ func deskFirst(ctx context.Context, p *pass) error {
 	return p.desk.ForOutputs(ctx, p.batch.Bytes())
 }
 
+// deskForObject gives the pass a desk before it takes the lock, if its object is large. An owner
+// that has not written the run yet measures it: else the write would find that out under the lock,
+// and wait there.
+func deskForObject(ctx context.Context, p *pass) error {
+	if p.mem.lastWriteBytes == 0 {
+		_, size, err := p.mem.sized(asStored(p, p.run))
+		if err != nil {
+			return err
+		}
+		p.mem.lastWriteBytes = size
+	}
+	return p.desk.ForObject(ctx, p.mem.lastWriteBytes)
+}
+
 // counts says whether a result is one that changes its run, or may.
 func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == lifecycle.Waiting }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
@@ -131,6 +132,34 @@ var _ = Describe("What is rendered again of large outputs", func() {
 	}, NodeTimeout(2*patience))
 })
 
+// mutation: deskForObject that goes by the last write alone makes this fail.
+var _ = Describe("A large run", func() {
+	It("waits for its desk without its lock, also where its owner is new", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"annotations":{"large":%q}}}`, strings.Repeat("x", 100<<10)))
+		r.kill(ctx)
+		w.dropLock(ctx, run)
+
+		next := w.newReplica(ctx, "next")
+		next.Writes = shares.New(1, false, shares.KindMetrics{})
+		next.Index.See(w.get(ctx, run))
+		q := next.awake()
+		t.succeed(ctx)
+		next.pumpAll(ctx, 1)
+		leave := next.fullDesks(ctx)
+		w.clock.Step(time.Second)
+		Expect(next.mustPass(ctx, run)).To(Equal(reconcile.Result{}), "it is in line")
+		Expect(w.locked(ctx, run)).To(BeFalse())
+
+		leave()
+		next.woken(ctx, q, "the run ends", func() bool { return finished(w.get(ctx, run)) })
+	}, NodeTimeout(2*patience))
+})
+
 // fullDesks has the one desk of a replica taken, and all places aside.
 func (r *replica) fullDesks(ctx context.Context) (leave func()) {
 	GinkgoHelper()
@@ -175,6 +204,35 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 		}
 		if errors.Is(err, errTest) != want {
 			t.Errorf("a write of %d bytes waits for a desk: %t", bytes, !want)
+		}
+	}
+}
+
+// mutation: deskForObject that measures the run of the pass makes this fail.
+func TestARunIsMeasuredAsItIsStored(t *testing.T) {
+	p := &pass{run: aRun("1", v1alpha1.StepPending), mem: &memory{}, desk: (*shares.Desks)(nil).For("a")}
+	p.spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "w"}
+	p.run.Spec.Steps[0].When = strings.Repeat("x", 1<<20) // of its Workflow
+	if err := deskForObject(t.Context(), p); err != nil || p.mem.lastWriteBytes == 0 || p.mem.lastWriteBytes > 1<<10 {
+		t.Errorf("%d bytes, %v", p.mem.lastWriteBytes, err)
+	}
+}
+
+// mutations: mayWrite that spares a large run, or that spares none.
+func TestARunWhoseTurnItIsWaitsForAPlaceOnlyIfItIsLarge(t *testing.T) {
+	clk := clocktesting.NewFakeClock(epoch)
+	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
+	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
+	r.Desks.For("a").SitDown(t.Context())
+	r.Writes.Take("a", func() {})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	begun := aRun("2")
+	begun.Status = &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{}}}
+	for bytes, want := range map[int]bool{1 << 10: false, 1 << 20: true} {
+		p := &pass{r: r, desk: r.Desks.For("b"), run: aRun("1"), ahead: &ahead.Session{Stored: aRun("1")}, mem: &memory{lastWriteBytes: bytes}}
+		if _, err := p.mayWrite(ctx, begun); (err != nil) != want {
+			t.Errorf("a first write of %d bytes waits: %v", bytes, err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ package workflowrun
 import (
 	"slices"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,9 +64,10 @@ type memory struct {
 	outputs lifecycle.Payloads
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It
 	// is halved until a result is refused alone (blamed), and ends with the next write that is
-	// taken after that.
-	atOnce int
-	blamed bool
+	// taken after that; or once as many were taken as were refused together (suspects): then none
+	// was to blame.
+	atOnce, suspects int
+	blamed           bool
 	// toldNewer is the version of operators that the run needs, once people were told that this one
 	// leaves it alone.
 	toldNewer int32
@@ -75,6 +75,10 @@ type memory struct {
 	traced bool
 	// full is set while the API server has no room for the run's status.
 	full *full
+	// met says that this process has asked itself whether there may be none.
+	met bool
+	// standoff is set while the API server refuses the status whatever is in it.
+	standoff standoff
 	// valid is what was validated: see validAs; "": nothing was.
 	valid string
 }
@@ -122,32 +126,6 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 		}
 	}
 	m.doubt = nil
-}
-
-// full is what this process knows of a run whose object has no room for its status.
-type full struct {
-	on    string         // resourceVersion of the object: another may have room
-	form  lifecycle.Form // of an end, which is to be tried next
-	tries int            // of the bare form, that were refused
-	until time.Time      // nothing is written before; zero: at once
-}
-
-// forms name the forms of a status in metrics.
-var forms = map[lifecycle.Form]string{lifecycle.FormFull: "full", lifecycle.FormShort: "short", lifecycle.FormBare: "bare"}
-
-// form is how much of an end a run has room for, as far as is known.
-func (m *memory) form() lifecycle.Form {
-	if m.full == nil {
-		return lifecycle.FormFull
-	}
-	return m.full.form
-}
-
-// roomAgain forgets that an object had no room once it is another.
-func (m *memory) roomAgain(run *v1alpha1.WorkflowRun) {
-	if m.full != nil && m.full.on != run.ResourceVersion {
-		m.full = nil
-	}
 }
 
 // memories holds the memory of each run this process works on: at most one entry per existing run.

@@ -97,11 +97,8 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 
 // observe gathers what a pass over a run needs, which the cache has like this.
 func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) (*pass, error) {
-	key := client.ObjectKeyFromObject(cached)
 	r.Index.See(cached)
-	r.letGo(ctx, key, cached.UID)
-	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
-	p.run = p.mem.newest(cached)
+	p := r.recall(ctx, cached)
 	if err := observeTemplate(ctx, p); err != nil {
 		return nil, err
 	}
@@ -109,18 +106,29 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	observeSpans(p)
 	p.mem.resolve(p.run)
 	r.Holds.See(&p.mem.holds, p.run)
-	p.mem.roomAgain(p.run)
 	seedRoom(p)
 	p.batch = r.Batches.Of(p.run, p.mem.atOnce, p.ahead.Lags())
 	if p.batch.Empty() {
-		p.mem.atOnce = 0    // whatever was refused is gone
-		p.mem.outputs = nil // only results ask for checks
+		p.mem.atOnce, p.mem.suspects = 0, 0 // whatever was refused is gone
+		p.mem.outputs = nil                 // only results ask for checks
 	}
 	if err := p.observeOthers(ctx); err != nil {
 		return nil, err
 	}
 	p.begin()
 	return p, nil
+}
+
+// recall begins a pass over a run with what this process knows of it.
+func (r *Reconciler) recall(ctx context.Context, cached *v1alpha1.WorkflowRun) *pass {
+	key := client.ObjectKeyFromObject(cached)
+	r.letGo(ctx, key, cached.UID)
+	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
+	p.run = p.mem.newest(cached)
+	now := r.Clock.Now()
+	p.mem.roomAgain(p.run, now)
+	p.mem.meet(p.run, now, r.Rand)
+	return p
 }
 
 // observeSpans has spans sent that a write ended of which this process knows only now: one of

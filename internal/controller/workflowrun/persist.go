@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -67,10 +68,10 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.run, p.mem.last = next, asStored(p, next)
 	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
-	p.mem.refused = ""
+	p.mem.refused, p.mem.standoff = "", standoff{}
 	p.lock.Wrote()
-	if p.mem.blamed {
-		p.mem.atOnce, p.mem.blamed = 0, false
+	if p.mem.suspects -= len(p.batch.Carried()); p.mem.blamed || p.mem.suspects <= 0 {
+		p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false
 	}
 	p.mem.withdrawals = append(p.mem.withdrawals, d.Withdraw...)
 }
@@ -88,22 +89,18 @@ func (e *writeError) Unwrap() error { return e.err }
 // nothing took effect.
 func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool, err error) {
 	sent := *asStored(p, next)
-	body, err := encoded(&sent)
+	body, size, err := p.mem.sized(&sent)
 	if err != nil {
 		return false, err
 	}
-	rest, err := p.mem.beside.of(&sent)
-	if err != nil {
-		return false, err
-	}
-	p.mem.lastWriteBytes = rest + len(body)
+	p.mem.lastWriteBytes = size
 	done, err := p.mayWrite(ctx, next)
 	if err != nil {
 		return false, err
 	}
 	defer done()
 	begin := p.r.Clock.Now()
-	err = p.r.Statuses.Put(ctx, &sent, body, rest+len(body))
+	err = p.r.Statuses.Put(ctx, &sent, body, size)
 	next.ResourceVersion = sent.ResourceVersion
 	p.mem.lastWrite.End = p.r.Clock.Now()
 	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)
@@ -112,9 +109,10 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 
 // mayWrite waits for a place among the status writes that are under way. If all passes wrote at
 // once, the API server would have the queue, and a run whose turn it is in its tenant's queue would
-// wait in it behind all others; here it need not wait.
+// wait in it behind all others; here it need not wait, unless it is large.
 func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done func(), err error) {
-	if p.r.Writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.ahead.Stored)) {
+	begins := lifecycle.Admitted(next) && !lifecycle.Admitted(p.ahead.Stored)
+	if p.r.Writes == nil || (begins && !shares.LargeObject(p.mem.lastWriteBytes)) {
 		return func() {}, nil
 	}
 	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil && !errors.Is(err, driven.ErrHandedOver) {

@@ -46,7 +46,7 @@ type Reconciler struct {
 	// StepEvents: runs have step events, if their annotation does not say otherwise.
 	StepEvents bool
 	Clock      clock.WithTickerAndDelayedExecution
-	Rand       func() float64 // uniform in [0,1): spreads results of runs that need a newer operator
+	Rand       func() float64 // uniform in [0,1): spreads what many runs would have at the same time
 	Waker      *Waker
 	Metrics    *Metrics
 	Ballots    *ballot.Box // counts how runs fare in rollouts
@@ -151,6 +151,9 @@ func (r *Reconciler) passOver(ctx context.Context, turn *shares.Pass, key types.
 
 // passUnder makes the pass; the run may be written until while ends.
 func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, run *v1alpha1.WorkflowRun) (result reconcile.Result, err error) {
+	if result, stands := standsStill(ctx, r.recall(ctx, run)); stands {
+		return result, nil
+	}
 	p, err := r.observe(ctx, run)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -192,7 +195,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if result, done, err := p.withoutNeed(ctx, plan); done {
 		return result, err
 	}
-	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil && !p.ahead.Closes {
+	if err := deskForObject(ctx, p); err != nil && !p.ahead.Closes {
 		return reconcile.Result{}, err
 	}
 	p.desk.Stay()

@@ -85,23 +85,69 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	switch n := len(carried); {
 	case tooLarge(cause) && (n == 0 || ending):
 		return p.shrink(ctx, cause), nil
-	case n == 0 || outage(cause):
-		tellRefused(p, cause)
+	case outage(cause):
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
+	case n == 0:
+		p.handBack(ctx, cause)
+		return standOff(ctx, p, cause), nil
 	case p.batch.CarriesFound():
 		p.questions.Refused(p.batch.FailureWait, cause)
 		log.FromContext(ctx).Info("A write with results that were not delivered is refused: they wait", "results", n, "cause", cause.Error())
 	case n > 1:
-		p.mem.atOnce, p.mem.blamed = n/2, false
+		p.mem.atOnce, p.mem.suspects, p.mem.blamed = n/2, max(n, p.mem.suspects), false
 		log.FromContext(ctx).Info("A write with several results is refused: fewer at a time", "results", n, "next", p.mem.atOnce, "cause", cause.Error())
 	default:
 		p.mem.atOnce, p.mem.blamed = 1, true // until a write is taken: it may be that all are refused
-		one := carried[0]
-		log.FromContext(ctx).Error(cause, "A result is refused", "job", one.Fact.ID.String(), "failures", one.Failures+1, "budget", p.policy.Delivery.MaxDeliveries)
-		p.batch.Refuse(ctx, one, cause)
+		one, budget := carried[0], budgetFor(p, cause)
+		log.FromContext(ctx).Error(cause, "A result is refused", "job", one.Fact.ID.String(), "failures", one.Failures+1, "budget", budget)
+		p.batch.Refuse(ctx, one, cause, budget)
 	}
 	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
+}
+
+// triesForSize is how often a result is tried for which the object has no room. Each try is a write
+// of 1.5 MiB, and room is only made by who takes metadata away.
+const triesForSize = 3
+
+// budgetFor is how many deliveries of a result may fail that is refused for a cause.
+func budgetFor(p *pass, cause error) int {
+	if tooLarge(cause) {
+		return min(p.policy.Delivery.MaxDeliveries, triesForSize)
+	}
+	return p.policy.Delivery.MaxDeliveries
+}
+
+// standoff is what this process knows of a run whose status the API server refuses whatever is in
+// it.
+type standoff struct {
+	on    string // resourceVersion of the run: what it decides after an edit may be taken
+	tries int    // that were refused
+	until time.Time
+}
+
+// standOff ends a pass whose write was refused, and not for one of its results: an admission policy
+// forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
+// Only an edit of the run is tried at once, or a result: deadlines wait.
+func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
+	tellRefused(p, cause)
+	m := &p.mem.standoff
+	if m.on != p.run.ResourceVersion {
+		*m = standoff{on: p.run.ResourceVersion}
+	}
+	p.notYet = p.r.Clock.Now().Add(pacing.NoRoom(m.tries, lookAgain))
+	m.until = p.notYet
+	m.tries++
+	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
+	return p.again(m.until)
+}
+
+// standsOff is until when a run is not written whose status was refused; zero: it may be tried.
+func standsOff(p *pass) time.Time {
+	if m := &p.mem.standoff; m.on == p.run.ResourceVersion && !p.batch.Waits() && !p.ahead.Lags() && m.until.After(p.r.Clock.Now()) {
+		return m.until
+	}
+	return time.Time{}
 }
 
 // mostRefusal bounds what an event says of a refusal.
@@ -112,7 +158,7 @@ const mostRefusal = 700
 // write is taken.
 func tellRefused(p *pass, cause error) {
 	why := cmp.Or(apierrors.ReasonForError(cause), "None") // a webhook need not give one
-	if outage(cause) || p.mem.refused == why {
+	if p.mem.refused == why {
 		return
 	}
 	p.mem.refused = why
@@ -127,17 +173,24 @@ func (p *pass) handBack(ctx context.Context, cause error) {
 	})
 }
 
+// standsStill ends a pass over a run for whose status there was no room, before it reads anything,
+// or waits for anything.
+func standsStill(ctx context.Context, p *pass) (result reconcile.Result, stands bool) {
+	if p.mem.full == nil || !p.mem.full.until.After(p.r.Clock.Now()) {
+		return reconcile.Result{}, false
+	}
+	return waitForRoom(ctx, p), true
+}
+
 // shrink is for a write that was refused for its size, and not for one of its results: the next one
 // ends the run, in a form that needs less room, at once if it has the lock. The bare form fits
 // wherever a status was written before. A run that was never written may have no room even for
-// that: it is tried now and then, as somebody may take labels away. Meanwhile it does without its
-// place in the queue, and without locks: a status that says it has some is larger than the bare
-// form, so nobody can write what was granted before the object changes.
+// that: it is tried now and then, as somebody may take labels away.
 func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	p.r.Metrics.tooLarge.WithLabelValues(forms[p.mem.form()]).Inc()
 	m := p.mem.full
 	if m == nil {
-		m = &full{on: p.run.ResourceVersion}
+		m = fullAs(p.run)
 		p.mem.full = m
 	}
 	if m.form < lifecycle.FormBare {
@@ -151,20 +204,19 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	log.FromContext(ctx).Error(cause, "The object has no room for any status of the run: it is tried again", "at", m.until)
 	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, v1alpha1.ReasonObjectTooLarge, "Advance",
 		"The object leaves no room for any status: too many labels, or other metadata. The run cannot begin or end until there is room")
+	return waitForRoom(ctx, p)
+}
+
+// waitForRoom ends a pass over a run that is written later. Meanwhile it does without its place in
+// the queue, and without locks: a status that says it has some is larger than the bare form, so
+// nobody can write what was granted before the object changes.
+func waitForRoom(ctx context.Context, p *pass) reconcile.Result {
 	if lifecycle.Admitted(p.run) {
-		return p.again(m.until)
+		return p.again(p.mem.full.until)
 	}
 	failed := errors.Join(p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
 	if failed != nil {
 		return p.effectsAgain(ctx, failed)
 	}
-	return p.again(m.until)
-}
-
-// stuck is until when nothing is written, as there was no room for it; zero: it may be tried.
-func (m *memory) stuck(now time.Time) time.Time {
-	if m.full == nil || !m.full.until.After(now) {
-		return time.Time{}
-	}
-	return m.full.until
+	return p.again(p.mem.full.until)
 }

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // fill makes the metadata of a run as large as the API server takes it, but for about 100 bytes: a
@@ -54,6 +56,20 @@ func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1
 	return run, t
 }
 
+// brokenDrops are locks that cannot be given back so many times.
+type brokenDrops struct {
+	holds.Locks
+	left int
+}
+
+func (b *brokenDrops) Drop(ctx context.Context, all ...store.Dropping) error {
+	if b.left > 0 {
+		b.left--
+		return errTest
+	}
+	return b.Locks.Drop(ctx, all...)
+}
+
 // The limit is etcd's own, 1.5 MiB an object.
 //
 // Mutations that make specs below fail:
@@ -62,7 +78,7 @@ func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1
 //   - reconciler.go underLockUntilItFits that does not look at shrunk: the end takes a pass
 //     for each form.
 //   - form.go bare that keeps the steps: an end does not fit.
-//   - reconciler.go advance that does not look at stuck: writes follow each other.
+//   - reconciler.go passUnder that does not look at standsStill: writes follow each other.
 var _ = Describe("a run whose object is full", func() {
 	var (
 		w *world
@@ -91,6 +107,20 @@ var _ = Describe("a run whose object is full", func() {
 		told(end)
 		r.drained(ctx, run)
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(Equal(1))
+	}, NodeTimeout(5*patience))
+
+	// mutations: unwritten that leaves a result the tries of its policy; Refuse without a budget.
+	It("ends after a few writes by the default policy, too", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDelaySeconds: 1}})
+		r := w.newReplica(ctx, "default")
+		run, t := w.narrow(ctx, r)
+		t.succeed(ctx)
+		refused := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
+		end := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return finished(now) || refused() > 8 })
+		Expect(refused()).To(BeNumerically("<=", 6), "three for the result, and for each form of the end")
+		Expect(reason(end, v1alpha1.ConditionSucceeded)).To(Equal("ObjectTooLarge"))
+		Expect(reason(end, v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonDeliveriesExhausted))
 	}, NodeTimeout(5*patience))
 
 	It("is cancelled", func(ctx SpecContext) {
@@ -151,7 +181,47 @@ var _ = Describe("a run whose object is full", func() {
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(5*patience))
 
-	// mutation: shrink that gives back the slot only makes this fail.
+	// mutations: standsStill that tries at once what another process may have tried, that looks
+	// after the pass has read; roomAgain that forgets what was refused for any edit, or for none.
+	It("before its first write costs its next owner nothing at once, and no more after an edit that makes no room", func(ctx SpecContext) {
+		run := w.create(ctx, diamond())
+		w.fill(ctx, run)
+		w.clock.Step(2 * time.Minute)
+		r.Rand = func() float64 { return 0.5 }
+		refused := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
+		first := r.mustPass(ctx, run).RequeueAfter
+		Expect(first).To(BeNumerically("~", 30*time.Second, time.Second))
+		r.mustPass(ctx, run)
+		Expect(refused()).To(BeZero())
+		Expect(w.locked(ctx, run)).To(BeFalse())
+		w.clock.Step(first)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(refused()).To(BeEquivalentTo(3), "each form")
+		for range 3 {
+			w.clock.Step(wait)
+			wait = r.mustPass(ctx, run).RequeueAfter
+		}
+		Expect(refused()).To(BeEquivalentTo(6))
+		Expect(wait).To(BeNumerically(">", 20*time.Second))
+
+		w.patch(ctx, run, `{"metadata":{"annotations":{"a":""}}}`)
+		w.clock.Step(time.Second)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(wait - time.Second))
+		Expect(refused()).To(BeEquivalentTo(6), "it has no more room")
+		w.clock.Step(wait - time.Second)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically(">", wait), "it goes on where it was")
+		before := refused()
+		w.patch(ctx, run, `{"metadata":{"annotations":null}}`)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(refused()).To(BeNumerically(">", before), "a cancel is tried at once")
+
+		w.patch(ctx, run, `{"metadata":{"ownerReferences":null}}`)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+	}, NodeTimeout(5*patience))
+
+	// mutations: shrink that gives back the slot only; standsStill that gives nothing back.
 	It("before its first write keeps no locks either", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "locks")
@@ -163,10 +233,15 @@ var _ = Describe("a run whose object is full", func() {
 		r.hook = nil
 		next := w.create(ctx, diamond(), withLocks(mutex("m")))
 		r.drive(ctx, next, withReason(v1alpha1.ReasonWaitingForLock))
-		for range 10 {
+		drops := &brokenDrops{Locks: r.Holds.Locks, left: 1}
+		r.Holds = &holds.Holds{Locks: drops}
+		until(ctx, "they are to be given back", func() bool {
 			r.turn(ctx, full)
-		}
-		Expect(woken.take(next)).To(BeTrue())
+			return drops.left == 0
+		})
+		Expect(woken.take(next)).To(BeFalse())
+		r.mustPass(ctx, full)
+		Expect(woken.take(next)).To(BeTrue(), "what failed is tried again in a second, and not with the next write")
 		Expect(r.finish(ctx, next).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.client.Delete(ctx, full)).To(Succeed())
 	}, NodeTimeout(5*patience))

@@ -84,6 +84,15 @@ func (b *beside) of(run *v1alpha1.WorkflowRun) (int, error) {
 	return b.spec + metadataBytes(run), nil
 }
 
+// sized is what is sent of a run as it is stored, and how large all of it is.
+func (m *memory) sized(stored *v1alpha1.WorkflowRun) (body []byte, size int, err error) {
+	if body, err = encoded(stored); err != nil {
+		return nil, 0, err
+	}
+	rest, err := m.beside.of(stored)
+	return body, rest + len(body), err
+}
+
 // metadataBytes are about those of a run's metadata: of what people may fill without a
 // bound of ours.
 func metadataBytes(run *v1alpha1.WorkflowRun) (bytes int) {

@@ -17,5 +17,5 @@
 //	                items wait 100 ms, or until an eighth of what is in flight has come.
 //
 // A write that the API server refuses is followed by a wait that doubles: Refused for a result,
-// NoRoom for a run whose object is full.
+// NoRoom for a run whose object is full, or whose status is refused without a result.
 package pacing

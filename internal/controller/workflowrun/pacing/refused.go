@@ -8,8 +8,8 @@ const (
 	// refusedPause is the wait after the first failure of a result; it doubles with each one, up to
 	// the policy's longest delay.
 	refusedPause = time.Second
-	// noRoomPause is the first wait of a run for which not even the least of an end can be written;
-	// it doubles with each try.
+	// noRoomPause is the first wait of a run for which not even the least of an end can be written,
+	// or whose status is refused whatever is in it. It doubles with each try.
 	noRoomPause = 5 * time.Second
 	// maxDoublings keeps the doubling far above each limit, and in range.
 	maxDoublings = 16
@@ -22,7 +22,8 @@ func Refused(failures int, limit time.Duration) time.Duration {
 	return min(refusedPause<<min(failures, maxDoublings), limit)
 }
 
-// NoRoom is the wait before a run is written again whose object had no room so many times before.
+// NoRoom is the wait before a run is written again that was refused so many times before, for want
+// of room or by a policy.
 func NoRoom(tries int, limit time.Duration) time.Duration {
 	return min(noRoomPause<<min(tries, maxDoublings), limit)
 }

@@ -97,6 +97,17 @@ func TestBatch_GiveBack(t *testing.T) {
 	}
 }
 
+// mutation: Refuse that goes by the policy makes this fail.
+func TestBatch_RefuseGoesByItsBudget(t *testing.T) {
+	for budget, dead := range map[int]bool{3: true, 4: false} {
+		p := &Pending{Failures: 2, Delivery: &fakeDelivery{}}
+		newBatch(0.5, policy.Defaults(), p).Refuse(t.Context(), p, errTest, budget)
+		if (p.Exhausted != nil) != dead {
+			t.Errorf("with a budget of %d the third failure makes a dead letter: %t", budget, !dead)
+		}
+	}
+}
+
 // mutation: no limit, a limit before the jitter, or a shift without a bound makes this fail.
 func TestBatch_FailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
 	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 5: 30 * time.Second, 9999: 30 * time.Second} {

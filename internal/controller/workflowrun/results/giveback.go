@@ -16,15 +16,20 @@ import (
 // GiveBack returns a result to NATS; once it has failed as often as the policy lets it, to
 // the dead letters.
 func (x *Batch) GiveBack(p *Pending, wait time.Duration, class string, cause error) Settlement {
-	if busresults.CountsAsFailure(class) && p.Failures+1 >= x.policy.Delivery.MaxDeliveries {
+	return giveBack(p, wait, class, cause, x.policy.Delivery.MaxDeliveries)
+}
+
+func giveBack(p *Pending, wait time.Duration, class string, cause error, budget int) Settlement {
+	if busresults.CountsAsFailure(class) && p.Failures+1 >= budget {
 		return Settlement{Pending: p, As: busresults.Permanent(deadletters.ReasonDeliveriesExhausted, cause)}
 	}
 	return Settlement{Pending: p, As: &RetryError{After: wait, Class: class, Cause: cause}}
 }
 
-// Refuse gives back the one result that the API server refused.
-func (x *Batch) Refuse(ctx context.Context, p *Pending, cause error) {
-	x.settle(ctx, []Settlement{x.GiveBack(p, x.FailureWait(p.Failures), bus.ClassPublishFailed, cause)})
+// Refuse gives back the one result that the API server refused; to the dead letters once as many of
+// its deliveries failed as the budget has.
+func (x *Batch) Refuse(ctx context.Context, p *Pending, cause error, budget int) {
+	x.settle(ctx, []Settlement{giveBack(p, x.FailureWait(p.Failures), bus.ClassPublishFailed, cause, budget)})
 }
 
 // FailureWait is the wait before a result that failed is delivered again.

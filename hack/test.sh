@@ -22,10 +22,11 @@ without_race() {
 
 # run_without_race LINES [ARG]...: runs what without_race found.
 run_without_race() {
-  local names directories
+  local names where
   names=$(cut -d ' ' -f 2 <<<"$1" | sort -u | paste -sd '|' -)
-  mapfile -t directories < <(cut -d ' ' -f 1 <<<"$1" | sort -u)
-  go test -p 1 -count=1 -timeout 40m -vet=off -ldflags=-w -run "^($names)\$" "${@:2}" "${directories[@]}"
+  where=$(cut -d ' ' -f 1 <<<"$1" | sort -u)
+  # shellcheck disable=SC2086 # several directories, of packages: no spaces are in them
+  go test -p 1 -count=1 -timeout 40m -vet=off -ldflags=-w -run "^($names)\$" "${@:2}" $where
 }
 
 # timed NAME COMMAND...
@@ -35,12 +36,13 @@ timed() {
 }
 
 # shellcheck disable=SC2086 # several patterns
-mapfile -t directories < <(go list -f '{{.Dir}}' $packages)
+directories=$(go list -f '{{.Dir}}' $packages)
 if [[ $packages != ./... ]]; then
   failed=0
   # shellcheck disable=SC2086 # several patterns
   go test -race -p 3 -count=1 -timeout 40m "$@" $packages || failed=1
-  found=$(without_race "${directories[@]}")
+  # shellcheck disable=SC2086
+  found=$(without_race $directories)
   [[ -z $found ]] || run_without_race "$found" "$@" || failed=1
   exit $failed
 fi
@@ -58,10 +60,12 @@ if grep -nE '^\s*go (func|[a-zA-Z.]+\()|\berrgroup\b|"sync"|"sync/atomic"' --inc
   echo "these are tested without the race detector: hack/test.sh" >&2
   exit 1
 fi
-found=$(without_race "${directories[@]}")
+# shellcheck disable=SC2086
+found=$(without_race $directories)
 module=$(go list -m)
 apart=("${sequential[@]}" "${elsewhere[@]}" "${longest[@]}")
-mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${apart[@]/#./$module}")")
+# shellcheck disable=SC2207 # import paths
+others=($(go list ./... | grep -vxF "$(printf '%s\n' "${apart[@]/#./$module}")"))
 
 # Several packages need the operator as a program: it is linked once.
 scratch=$(mktemp -d)
@@ -73,8 +77,7 @@ go build -ldflags=-w -o "$OPERATOR_BINARY" ./cmd/manager
 plain=(-timeout 40m -vet=off -ldflags=-w)
 race() { SPEC_LABELS='!matrix' go test -race -p 3 -count=1 "${plain[@]}" "$@" "${longest[@]}" "${others[@]}"; }
 matrix() { SPEC_LABELS=matrix go test -run '^TestWorkflowRun$' -count=1 "${plain[@]}" "$@" ./internal/controller/workflowrun; }
-# Neither the day nor unseeded chance is in these: where nothing changed, Go knows that they passed.
-without_goroutines() { go test -p 1 "${plain[@]}" "$@" "${sequential[@]}"; }
+without_goroutines() { go test -p 1 -count=1 "${plain[@]}" "$@" "${sequential[@]}"; }
 modules() {
   local failed=0 dir
   for dir in test/bench examples/lock-fences hack/release; do

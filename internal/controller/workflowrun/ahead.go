@@ -65,8 +65,7 @@ func mayRunAhead(p *pass, d *lifecycle.Decision) bool {
 }
 
 // notBefore is when the pass may go on: at once in another pass, if what was decided was dropped
-// with its lease; a little later, if its lock was busy a moment ago and results came; or when a
-// status may be taken that was refused. Zero: now.
+// with its lease; or a little later, if its lock was busy a moment ago and results came. Zero: now.
 func notBefore(p *pass) time.Time {
 	if p.ahead.Lags() && !p.lock.Kept() {
 		dropAhead(p)
@@ -75,7 +74,7 @@ func notBefore(p *pass) time.Time {
 	if at := p.lock.NotBefore(p.run); p.batch.Waits() && at.After(p.r.Clock.Now()) {
 		return at
 	}
-	return standsOff(p)
+	return time.Time{}
 }
 
 // dropAhead forgets what was decided and not written. Its results are applied anew.

@@ -158,7 +158,8 @@ var _ = Describe("the API server", func() {
 	}, NodeTimeout(2*patience))
 
 	// mutations: unwritten that takes it for an error, or for an outage; standsOff that waits no
-	// longer each time, or that does not look at the object; wrote that does not forget it.
+	// longer each time, or that does not look at the object, or at marks of it; wrote that does
+	// not forget it.
 	It("forbids each status of a run for an hour: some twenty writes, and no error", func(ctx SpecContext) {
 		r.inFlight(ctx, run, 2)
 		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
@@ -171,6 +172,7 @@ var _ = Describe("the API server", func() {
 		before := writes("refused")
 		for began := w.clock.Now(); w.clock.Since(began) < time.Hour; {
 			w.clock.Step(max(time.Second, r.mustPass(ctx, run).RequeueAfter))
+			w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"annotations":{"%smark":"%d"}}}`, ownPrefix, w.clock.Now().Unix()))
 			r.mustPass(ctx, run) // it was woken
 		}
 		Expect(writes("refused") - before).To(And(BeNumerically(">=", 15), BeNumerically("<=", 22)))

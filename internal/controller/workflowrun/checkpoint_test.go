@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,9 @@ func TestALargeRunThatIsGivenUpWaitsShortlyForItsTurn(t *testing.T) {
 		_, err := r.place(ctx, small)
 		waited <- err
 	}()
+	for r.closing.places.Waiting() == 0 {
+		runtime.Gosched()
+	}
 	if _, err := r.place(ctx, large); !errors.Is(err, errManyLarge) {
 		t.Errorf("a large run: %v", err)
 	}

@@ -51,9 +51,13 @@ func restsWithMany(p *pass) time.Time {
 
 // deskFirst gives the pass a desk before it takes the lock: to read many bytes of results, or to
 // render again what the pass before it left. That needs the lock, so a pass without a desk does not
-// wait for one then. Where the lock was busy before, its turn may have come for a moment.
+// wait for one then. Where the lock was busy before, its turn may have come for a moment. A run
+// that is given up is written without what would need a desk.
 func deskFirst(ctx context.Context, p *pass) error {
-	if p.mem.toDesk && !p.ahead.Closes && !p.lock.WasBusy() && p.effectsPending() && p.executable() {
+	if p.ahead.Closes {
+		return nil
+	}
+	if p.mem.toDesk && !p.lock.WasBusy() && p.effectsPending() && p.executable() {
 		return p.desk.Need(ctx)
 	}
 	return p.desk.ForOutputs(ctx, p.batch.Bytes())

@@ -98,11 +98,12 @@
 // acknowledged, and results whose patience is over go back to NATS.
 //
 // API server has no room for the object (etcd's limit, 1.5 MiB): a result that does not fit counts
-// as refused, see below, and has three tries at most. A write without results, or one that ends the
-// run, is followed by an end that needs less room (shrink). If not even the least fits, which is
-// only so before the first write, the run gives up its place at the gate and is tried again after 5
-// s, 10 s and so on up to five minutes, until there is less metadata or another spec; each try is
-// an event and counted. A new owner knows nothing of that, and tries such runs within a minute.
+// as refused, see below, and has three tries at most, those counted that failed for another reason.
+// A write without results, or one that ends the run, is followed by an end that needs less room
+// (shrink). If not even the least fits, which is only so before the first write, the run gives up
+// its place at the gate and is tried again after 5 s, 10 s and so on up to five minutes, until
+// there is less metadata or another spec; each try is an event and counted. A new owner knows
+// nothing of that, and tries such runs within a minute.
 //
 // API server refuses a write (4xx): it may be for one of the results in it. Half of them are tried
 // at a time until one is refused alone. That one goes back to NATS as a failed delivery, with waits

@@ -11,8 +11,8 @@ import (
 
 const (
 	// nearlyFull is from how many bytes beside its status on an object may have no room for one:
-	// etcd takes 1.5 MiB.
-	nearlyFull = 1 << 20
+	// etcd takes 1.5 MiB, and with each key who manages it, which is not counted here.
+	nearlyFull = 512 << 10
 	// meetWithin is the time in which a process tries the runs which another one may have found
 	// full. After a change of owner there may be thousands, and each costs three large writes.
 	meetWithin = time.Minute

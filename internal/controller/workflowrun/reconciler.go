@@ -218,6 +218,9 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	if until := notBefore(p); !until.IsZero() {
 		return p.again(until), true, nil
 	}
+	if until := standsOff(p); !until.IsZero() {
+		return withoutMeanwhile(ctx, p, until), true, nil
+	}
 	if p.notYet = restsWithMany(p); !p.notYet.IsZero() {
 		return p.again(p.notYet), true, nil
 	}

@@ -118,38 +118,6 @@ func budgetFor(p *pass, cause error) int {
 	return p.policy.Delivery.MaxDeliveries
 }
 
-// standoff is what this process knows of a run whose status the API server refuses whatever is in
-// it.
-type standoff struct {
-	on    string // resourceVersion of the run: what it decides after an edit may be taken
-	tries int    // that were refused
-	until time.Time
-}
-
-// standOff ends a pass whose write was refused, and not for one of its results: an admission policy
-// forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
-// Only an edit of the run is tried at once, or a result: deadlines wait.
-func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
-	tellRefused(p, cause)
-	m := &p.mem.standoff
-	if m.on != p.run.ResourceVersion {
-		*m = standoff{on: p.run.ResourceVersion}
-	}
-	p.notYet = p.r.Clock.Now().Add(pacing.NoRoom(m.tries, lookAgain))
-	m.until = p.notYet
-	m.tries++
-	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
-	return p.again(m.until)
-}
-
-// standsOff is until when a run is not written whose status was refused; zero: it may be tried.
-func standsOff(p *pass) time.Time {
-	if m := &p.mem.standoff; m.on == p.run.ResourceVersion && !p.batch.Waits() && !p.ahead.Lags() && m.until.After(p.r.Clock.Now()) {
-		return m.until
-	}
-	return time.Time{}
-}
-
 // mostRefusal bounds what an event says of a refusal.
 const mostRefusal = 700
 
@@ -207,16 +175,22 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	return waitForRoom(ctx, p)
 }
 
-// waitForRoom ends a pass over a run that is written later. Meanwhile it does without its place in
-// the queue, and without locks: a status that says it has some is larger than the bare form, so
-// nobody can write what was granted before the object changes.
+// waitForRoom ends a pass over a run that is written later. A status that says that it has a place
+// in the queue, or locks, is larger than the bare form, so nobody can write what was granted before
+// the object changes.
 func waitForRoom(ctx context.Context, p *pass) reconcile.Result {
+	return withoutMeanwhile(ctx, p, p.mem.full.until)
+}
+
+// withoutMeanwhile ends a pass over a run that cannot be written for a while: if it has not begun,
+// it does without its place in the queue, and without locks. A release that fails is tried again.
+func withoutMeanwhile(ctx context.Context, p *pass, until time.Time) reconcile.Result {
 	if lifecycle.Admitted(p.run) {
-		return p.again(p.mem.full.until)
+		return p.again(until)
 	}
 	failed := errors.Join(p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
 	if failed != nil {
 		return p.effectsAgain(ctx, failed)
 	}
-	return p.again(p.mem.full.until)
+	return p.again(until)
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+)
+
+// standoff is what this process knows of a run whose status the API server refuses whatever is in
+// it.
+type standoff struct {
+	on    uint64 // what others may edit of the run, in short: what is decided after an edit may be taken
+	tries int    // that were refused
+	until time.Time
+}
+
+// standOff ends a pass whose write was refused, and not for one of its results: an admission policy
+// forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
+// Only an edit of the run is tried at once, or a result, or what needs no write: deadlines wait.
+// Results that wait go back to NATS when their patience is over.
+func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
+	tellRefused(p, cause)
+	m, now := &p.mem.standoff, p.r.Clock.Now()
+	if on := editable(p.run); m.on != on {
+		*m = standoff{on: on}
+	}
+	m.until = now.Add(pacing.NoRoom(m.tries, lookAgain))
+	m.tries++
+	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
+	p.notYet = m.until
+	if ends := p.batch.PatienceEnds(resultPatience); !ends.IsZero() && ends.Before(m.until) {
+		p.notYet = ends
+		if soon := now.Add(actRetryDelay); ends.Before(soon) {
+			p.notYet = soon
+		}
+	}
+	return withoutMeanwhile(ctx, p, p.notYet)
+}
+
+// standsOff is until when a run is not written whose status was refused; zero: it may be tried, or
+// has something to do that needs no write.
+func standsOff(p *pass) time.Time {
+	m := &p.mem.standoff
+	switch {
+	case !m.until.After(p.r.Clock.Now()), p.batch.Waits(), p.ahead.Lags(), m.on != editable(p.run), p.effectsPending() && p.executable():
+		return time.Time{}
+	}
+	return m.until
+}
+
+// ownPrefix begins the annotations that the operator reads and writes.
+const ownPrefix = "syncopate.dev/"
+
+// edited says whether somebody changed metadata of a run that a policy may look at, or that takes
+// room. What the operator marks is none.
+func edited(was, now metav1.Object) bool {
+	return !maps.Equal(was.GetLabels(), now.GetLabels()) || !slices.Equal(was.GetFinalizers(), now.GetFinalizers()) ||
+		len(was.GetOwnerReferences()) != len(now.GetOwnerReferences()) || !maps.Equal(notOurs(was), notOurs(now))
+}
+
+// notOurs are the annotations of others.
+func notOurs(o metav1.Object) map[string]string {
+	ours := func(k, _ string) bool { return strings.HasPrefix(k, ownPrefix) }
+	annotations := o.GetAnnotations()
+	for k, v := range annotations {
+		if ours(k, v) {
+			annotations = maps.Clone(annotations)
+			maps.DeleteFunc(annotations, ours)
+			break
+		}
+	}
+	return annotations
+}
+
+// editable is a hash of what others may edit of a run.
+func editable(run *v1alpha1.WorkflowRun) uint64 {
+	h := fnv.New64a()
+	for _, texts := range []map[string]string{run.Labels, notOurs(run)} {
+		for _, k := range slices.Sorted(maps.Keys(texts)) {
+			fmt.Fprintf(h, "%q%q", k, texts[k])
+		}
+		fmt.Fprintln(h)
+	}
+	fmt.Fprintf(h, "%d%q%d", run.Generation, run.Finalizers, len(run.OwnerReferences))
+	return h.Sum64()
+}

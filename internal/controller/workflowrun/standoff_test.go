@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// mutations: an informer that looks at the generation only, or at the operator's own marks, too;
+// editable that leaves one of these out.
+func TestEditsOfMetadataWakeARun(t *testing.T) {
+	run := func(edit func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
+		o := aRun("1")
+		o.Labels = map[string]string{"a": "1", "b": "2"}
+		o.Annotations = map[string]string{"note": "x", ownPrefix + "look": "1"}
+		edit(o)
+		return o
+	}
+	for name, c := range map[string]struct {
+		edit  func(*v1alpha1.WorkflowRun)
+		wakes bool
+	}{
+		"nothing":               {func(*v1alpha1.WorkflowRun) {}, false},
+		"a mark":                {func(o *v1alpha1.WorkflowRun) { o.Annotations[ownPrefix+"look"] = "2" }, false},
+		"a mark taken away":     {func(o *v1alpha1.WorkflowRun) { delete(o.Annotations, ownPrefix+"look") }, false},
+		"a label taken away":    {func(o *v1alpha1.WorkflowRun) { delete(o.Labels, "b") }, true},
+		"another value":         {func(o *v1alpha1.WorkflowRun) { o.Labels["b"] = "3" }, true},
+		"an annotation":         {func(o *v1alpha1.WorkflowRun) { o.Annotations["note"] = "y" }, true},
+		"a finalizer":           {func(o *v1alpha1.WorkflowRun) { o.Finalizers = []string{"example.org/x"} }, true},
+		"an owner":              {func(o *v1alpha1.WorkflowRun) { o.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }, true},
+		"a label that is moved": {func(o *v1alpha1.WorkflowRun) { delete(o.Labels, "b"); o.Annotations["b"] = "2" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Reconciler{Index: results.NewIndex(), Holder: "me", Driven: driven.New(clock.RealClock{}, ownsAll{}), Known: func(context.Context, types.UID) {}}
+			r.Driven.Begin(protocol.AllPartitions())
+			was, now := run(func(*v1alpha1.WorkflowRun) {}), run(c.edit)
+			if woken := len(wokenBy(t, r, event.UpdateEvent{ObjectOld: was, ObjectNew: now})) > 0; woken != c.wakes {
+				t.Errorf("woken: %t", woken)
+			}
+			if differs := editable(was) != editable(now); differs != c.wakes {
+				t.Errorf("differs: %t", differs)
+			}
+		})
+	}
+}
+
+// mutation: deskFirst that asks for a desk then makes this fail.
+func TestARunThatIsGivenUpAsksForNoDeskFirst(t *testing.T) {
+	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
+	desks := shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, turns, clock.RealClock{}, shares.KindMetrics{})
+	r := &Reconciler{Turns: turns, Desks: desks}
+	p := &pass{r: r, desk: r.Desks.For("b"), run: aRun("1"), ahead: &ahead.Session{Closes: true}, mem: &memory{toDesk: true}}
+	if err := deskFirst(t.Context(), p); err != nil || p.desk.Has() {
+		t.Errorf("%v, desk: %t", err, p.desk.Has())
+	}
+}
+
+var _ = Describe("a policy that forbids each status of a run", func() {
+	refusals := func(r *replica) float64 { return testutil.ToFloat64(r.Metrics.statusWrites.WithLabelValues("refused")) }
+	refuseAll := func(r *replica) {
+		r.hook = func(_ context.Context, at string) error {
+			if at == "status/before" {
+				return refused()
+			}
+			return nil
+		}
+	}
+
+	// mutation: standOff that does not do without makes this fail.
+	It("leaves its locks to others before it has begun", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "locks")
+		woken, _ := r.locked(ctx)
+		forbidden := w.create(ctx, diamond(), withLocks(mutex("m")))
+		refuseAll(r)
+		before := refusals(r)
+		until(ctx, "it is refused", func() bool {
+			r.turn(ctx, forbidden)
+			return refusals(r) > before
+		})
+		r.hook = nil
+		next := w.create(ctx, diamond(), withLocks(mutex("m")))
+		Expect(r.finish(ctx, next).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(woken.take(forbidden)).To(BeFalse())
+		Expect(w.client.Delete(ctx, forbidden)).To(Succeed())
+	}, NodeTimeout(5*patience))
+
+	// mutation: standsOff without its last condition makes this fail.
+	It("does not hold up what needs no write", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+		refuseAll(r)
+		id := w.takeAll(ctx, 2)[0].id
+		m := r.memories.peek(client.ObjectKeyFromObject(run))
+		for range 7 {
+			w.clock.Step(lookAgain)
+			r.mustPass(ctx, run)
+		}
+		Expect(m.standoff.until.Sub(w.clock.Now())).To(Equal(lookAgain))
+		before := refusals(r)
+		r.mustPass(ctx, run)
+		Expect(refusals(r)).To(Equal(before))
+		w.clock.Step(time.Second)
+		m.withdrawals = []lifecycle.Withdrawal{{ID: id}}
+		r.mustPass(ctx, run)
+		Expect(refusals(r)).To(Equal(before+1), "jobs are to be taken back, which needs no write of its own")
+	}, NodeTimeout(5*patience))
+})

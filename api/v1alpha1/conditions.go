@@ -92,7 +92,8 @@ const (
 const (
 	ConditionDeadLettered = "DeadLettered"
 
-	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body.
+	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body, and no
+	// other one had DeliveriesExhausted before.
 	ReasonResultRejected = "ResultRejected"
 	// ReasonDeliveriesExhausted (True): processing a result failed as often as the policy's
 	// delivery.maxDeliveries allows; the message names step, attempt and cause. The attempt ends by
@@ -229,8 +230,7 @@ const (
 	// the fields.
 	ReasonInvalidTemplate = "InvalidTemplate"
 	// ReasonRevisionNotKept (False): the API server refuses the revision of the Workflow: a quota
-	// is full, say, or a policy forbids it. Runs wait for it. Of a LockPolicy: one that its rollout
-	// names is refused. Nothing waits for it.
+	// is full, say, or a policy forbids it. Runs wait for it. Of RevisionsKept of a LockPolicy, too.
 	ReasonRevisionNotKept = "RevisionNotKept"
 	// ReasonReady (True): the policy governs all its classes; runs can follow the Workflow.
 	ReasonReady = "Ready"
@@ -238,6 +238,10 @@ const (
 	// The policy governs its other classes.
 	ReasonClassConflict = "ClassConflict"
 )
+
+// ConditionRevisionsKept of a LockPolicy is False (RevisionNotKept) while the API server refuses a
+// revision that its rollout names, and absent else. Nothing waits for it: revisions are for people.
+const ConditionRevisionsKept = "RevisionsKept"
 
 // ConditionRolledOut says whether the last edit of a LockPolicy with a rollout is in force. True:
 // it is, for all runs. Unknown: it is tried on a part of them (CanaryRuns; InsufficientData while

@@ -11,8 +11,8 @@ type LockPolicyStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions holds Ready, Stalled for tools that know kstatus, and RolledOut if spec
-	// has a rollout.
+	// conditions holds Ready, Stalled for tools that know kstatus, RolledOut if spec has a
+	// rollout, and RevisionsKept while a revision of it is refused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -259,8 +259,9 @@
 //
 // DeadLettered is NoDeadLetters until a result is put aside, and then names the last ones:
 // ResultRejected where a worker's result was unusable, DeliveriesExhausted where the shell gives up
-// on a result (Input.DeadLetters). The shell gives those until a decision has Told; that is one
-// under the lock, or one that ends the run. Only then does it put them aside.
+// on a result (Input.DeadLetters). The second stays when the first happens later. The shell gives
+// those until a decision has Told; that is one under the lock, or one that ends the run. Only then
+// does it put them aside.
 //
 // An attempt whose answer is put aside is still in flight: its time-out ends it, or its answer, if
 // somebody redrives it. Status says so of the step, or of a group of items (deadLetter), and

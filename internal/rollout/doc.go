@@ -113,8 +113,9 @@
 // canary and none in the control) is one event, not a test: without a difference it hits the canary
 // first every other time. Such events must be rare for a rollout to succeed. Once the control has
 // one, too, it is a test: of the runs that were struck, each is in either arm with the same
-// probability. A vote counts when its run ends. A candidate under which runs never end is seen by
-// the sample ratio of ended runs.
+// probability. That takes runs to be struck once each. One whose fence is refused may be counted
+// once by each of its owners. A vote counts when its run ends. A candidate under which runs never
+// end is seen by the sample ratio of ended runs.
 //
 // Arms of tenant-minutes touch at the edges of minutes: starts that wait then meet those of the
 // next arm, for 10 s at most of 60. So do starts of processes whose clocks are apart. That makes a

@@ -43,7 +43,8 @@
 //
 // A revision is kept as a ControllerRevision before status names it. Where the API server refuses
 // that, by a quota say, status is written all the same: it has the content, and the revision is for
-// people. Ready is RevisionNotKept then, and it is tried again with each refresh.
+// people. RevisionsKept is False then, and it is tried again with each refresh, which no outage
+// holds up.
 //
 // An edit of runLock is tried on runs, one of admission's strategy and lock on tenant-minutes. An
 // edit of both makes two candidates: that of runLock first, the other in the write in which that is

@@ -167,10 +167,7 @@ func (r *Reconciler) keepAndWrite(ctx context.Context, p *v1alpha1.LockPolicy, s
 	if err != nil {
 		return err
 	}
-	if refusal != nil {
-		events = append(events, sayUnkept(p, status, refusal)...)
-	}
-	return r.write(ctx, p, status, events)
+	return r.write(ctx, p, status, append(events, sayUnkept(p, status, refusal, r.Clock.Now())...))
 }
 
 // write stores a status unless it is the one that is there, and then announces what is new in it.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
@@ -37,6 +39,7 @@ const LabelPolicy = "syncopate.dev/lock-policy"
 
 // keepRevisions stores what status is about to name, so that history has the content of what is
 // long out of status. A refusal is no error: status has the content, and is written all the same.
+// Nor is an outage, once one was refused: the rollout goes on without it.
 func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) (refusal, err error) {
 	if status.Rollout == nil || r.Namespace == "" {
 		return nil, nil
@@ -52,7 +55,7 @@ func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, 
 			continue
 		}
 		err = fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
-		if !revisions.Refused(err) {
+		if !revisions.Refused(err) && (p.Status == nil || !unkept(p.Status)) {
 			return nil, err
 		}
 		refusal = err
@@ -77,31 +80,42 @@ func names(st *v1alpha1.LockPolicyRolloutStatus, revision string) bool {
 
 // unkept says that the API server refused a revision that a status names.
 func unkept(status *v1alpha1.LockPolicyStatus) bool {
-	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == v1alpha1.ReasonRevisionNotKept
+	return meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRevisionsKept) != nil
 }
 
-// sayUnkept says in the next status of a policy that a revision is refused. It returns the event,
-// if the last status does not say so of this generation.
-func sayUnkept(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, refusal error) []rollout.Event {
-	ready := meta.FindStatusCondition(next.Conditions, v1alpha1.ConditionReady)
-	message := "Not kept for the history: " + refusal.Error()
-	event := []rollout.Event{{Warning: true, Reason: v1alpha1.ReasonRevisionNotKept, Message: message}}
-	if ready.Status != metav1.ConditionTrue {
-		message = ready.Message + ". " + message
-	}
-	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept, cut(message)
-	if p.Status == nil {
-		return event
-	}
-	last := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
-	if last != nil && last.Status == ready.Status {
-		ready.LastTransitionTime = last.LastTransitionTime
-	}
-	if unkept(p.Status) && last.ObservedGeneration == p.Generation {
+// mostRefusal bounds what is said of a refusal, in bytes: an event has 1024, with its other words.
+const mostRefusal = 700
+
+// sayUnkept says in the next status of a policy whether a revision is refused. It returns the event,
+// if the last status does not say so of this generation. A refusal for the same reason is not said
+// anew: a webhook may word each one in another way, and each would be a write.
+func sayUnkept(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, refusal error, now time.Time) []rollout.Event {
+	if refusal == nil {
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRevisionsKept)
 		return nil
 	}
-	return event
+	why := fmt.Sprintf("Not kept for the history (%s): ", cmp.Or(apierrors.ReasonForError(refusal), "None")) // a webhook need not give one
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionRevisionsKept, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRevisionNotKept,
+		Message:            why + printable(refusal.Error()),
+		ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	last := meta.FindStatusCondition(next.Conditions, v1alpha1.ConditionRevisionsKept)
+	told := last != nil && last.ObservedGeneration == p.Generation
+	if told && strings.HasPrefix(last.Message, why) {
+		c.Message = last.Message
+	}
+	meta.SetStatusCondition(&next.Conditions, c)
+	if told {
+		return nil
+	}
+	return []rollout.Event{{Warning: true, Reason: v1alpha1.ReasonRevisionNotKept, Message: c.Message}}
+}
+
+// printable bounds the text of a refusal.
+func printable(text string) string {
+	text = bounds.Printable(text, mostRefusal)
+	return strings.ToValidUTF8(text[:min(len(text), mostRefusal)], "")
 }
 
 // keepRevision makes a revision. It is the same write however often it is made, so a crash after

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
@@ -50,15 +51,10 @@ func storedState(s rollout.State, before *v1alpha1.LockPolicyRolloutStatus, cont
 	return st
 }
 
-// maxMessage is the bound of the field.
+// maxMessage is the bound of the field, in characters.
 const maxMessage = 1024
 
-func cut(text string) string {
-	if len(text) > maxMessage {
-		return text[:maxMessage]
-	}
-	return text
-}
+func cut(text string) string { return bounds.Cut(text, maxMessage) }
 
 func revisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
 	if r == nil {

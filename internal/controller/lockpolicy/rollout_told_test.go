@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/console/views"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -48,6 +52,34 @@ func (w *world) ready(status metav1.ConditionStatus, reason string) metav1.Condi
 	return *c
 }
 
+// unkept fails the test unless the policy says of the current generation that a revision is refused,
+// and is Ready all the same. It returns what it says.
+func (w *world) unkept() string {
+	w.t.Helper()
+	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+	p := w.get(polled)
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRevisionsKept)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonRevisionNotKept || c.ObservedGeneration != p.Generation {
+		w.t.Fatalf("condition %+v", c)
+	}
+	if got := seenByTools(w.t, p); got.Status != kstatus.CurrentStatus {
+		w.t.Errorf("tools see it as %s: %s", got.Status, got.Message)
+	}
+	page := views.PoliciesOf([]v1alpha1.LockPolicy{*p}, nil, facts.Rows{}, w.clock.Now())
+	if one := page.Policies[0]; one.Bad || one.Ready != "in force" {
+		w.t.Errorf("the console says %+v", one)
+	}
+	return c.Message
+}
+
+// kept fails the test if the policy says that a revision is refused.
+func (w *world) kept() {
+	w.t.Helper()
+	if c := meta.FindStatusCondition(w.status(polled).Conditions, v1alpha1.ConditionRevisionsKept); c != nil {
+		w.t.Fatalf("condition %+v", c)
+	}
+}
+
 // keeps says that the revision of the candidate is kept.
 func (w *world) keeps() bool {
 	w.t.Helper()
@@ -74,8 +106,8 @@ func TestARefusedRevisionHoldsNothingUp(t *testing.T) {
 	w.edit(handOff)
 	w.pass()
 	w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
-	if c := w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept); !strings.Contains(c.Message, "exceeded quota") {
-		t.Errorf("it says %q", c.Message)
+	if text := w.unkept(); !strings.Contains(text, "exceeded quota") {
+		t.Errorf("it says %q", text)
 	}
 	r := w.rollout()
 	if r.Candidate.Name == old || r.History[0].Reason != v1alpha1.ReasonSuperseded {
@@ -84,7 +116,7 @@ func TestARefusedRevisionHoldsNothingUp(t *testing.T) {
 	w.says(
 		"Warning Superseded Candidate "+old+" is superseded by an edit",
 		"Normal CanaryRuns Candidate CANDIDATE of runLock is tried on 20 percent of the runs",
-		"Warning RevisionNotKept Not kept for the history: keep revision CANDIDATE of lock policy polled: "+w.refuse.Error(),
+		"Warning RevisionNotKept Not kept for the history (Forbidden): keep revision CANDIDATE of lock policy polled: "+w.refuse.Error(),
 	)
 	w.refresh()
 	writes := w.writes.Load()
@@ -102,7 +134,7 @@ func TestARefusedRevisionHoldsNothingUp(t *testing.T) {
 	w.refuse = nil
 	w.restart()
 	w.refresh()
-	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+	w.kept()
 	if !w.keeps() {
 		t.Error("the revision is not kept once the refusal has ended")
 	}
@@ -117,20 +149,20 @@ func TestARevisionThatIsKeptIsNotRefused(t *testing.T) {
 	w.refuse = exceeded()
 	w.edit(handOff)
 	w.pass()
-	w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept)
+	w.unkept()
 	w.edit(func(p *v1alpha1.LockPolicy) {
 		p.Spec.RunLock.BusyRetry.Mode, p.Spec.RunLock.Wait.Mode = v1alpha1.JitterModeJittered, v1alpha1.WaitModePoll
 	})
 	w.pass()
 	w.is(rollout.Stable, 0, v1alpha1.ReasonInForce)
-	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)
+	w.kept()
 }
 
 func TestANewPolicyWhoseRevisionIsRefusedHasAStatus(t *testing.T) {
 	w := newWorld(t)
 	w.refuse = exceeded()
 	w.canaried()
-	w.ready(metav1.ConditionFalse, v1alpha1.ReasonRevisionNotKept)
+	w.unkept()
 
 	younger := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "younger"}, Spec: w.get(polled).Spec}
 	if err := w.client.Create(t.Context(), younger); err != nil {
@@ -138,8 +170,61 @@ func TestANewPolicyWhoseRevisionIsRefusedHasAStatus(t *testing.T) {
 	}
 	w.pass()
 	c := meta.FindStatusCondition(w.status("younger").Conditions, v1alpha1.ConditionReady)
-	if !strings.HasPrefix(c.Message, `Class "polled" belongs to the older policy "polled"; take it out of one of them. Not kept for the history: `) {
+	if c.Reason != v1alpha1.ReasonClassConflict || !unkept(w.status("younger")) {
 		t.Errorf("a policy of which a class is another's says %+v", c)
+	}
+}
+
+// mutation: an outage that is waited for once a revision was refused makes this fail.
+func TestAnOutageAfterARefusalHoldsNothingUp(t *testing.T) {
+	w := trying(t, fixed)
+	w.refuse = exceeded()
+	w.edit(handOff)
+	w.pass()
+	w.refuse = apierrors.NewInternalError(errors.New("a webhook is away"))
+	w.play(60, 9, 2)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+	w.edit(fixed)
+	w.pass()
+	w.unkept()
+	w.refuse = nil
+	w.refresh()
+	w.kept()
+}
+
+// mutations: a text that is cut in the middle of a character, or not at all; one that is written
+// each time that it differs.
+func TestWhatIsSaidOfARefusalIsBoundedAndStays(t *testing.T) {
+	w := trying(t, fixed)
+	refusal := func(n int) error {
+		return apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", fmt.Errorf("%s%d\x1b[2J%s", strings.Repeat("ü", 300), n, strings.Repeat("ü", 723)))
+	}
+	w.refuse = refusal(1)
+	w.edit(handOff)
+	w.pass()
+	if text := w.unkept(); len(text) > 1000 || !utf8.ValidString(text) || strings.Contains(text, "\x1b") {
+		t.Errorf("%d bytes are said: %q", len(text), text)
+	}
+	w.refresh()
+	writes := w.writes.Load()
+	for n := range 3 {
+		w.refuse = refusal(n)
+		w.refresh()
+	}
+	if n := w.writes.Load() - writes; n != 0 {
+		t.Errorf("the status is written %d times, for other words", n)
+	}
+}
+
+func TestMessagesAreCutBetweenCharacters(t *testing.T) {
+	long := strings.Repeat("x", maxMessage-1) + "üü"
+	if got := cut(long); !utf8.ValidString(got) || utf8.RuneCountInString(got) > maxMessage {
+		t.Errorf("%d characters: %q", utf8.RuneCountInString(got), got)
+	}
+	whole := strings.Repeat("x", maxMessage-1) + "ü"
+	if got := cut(whole); got != whole {
+		t.Errorf("a text within the bound is cut to %d bytes", len(got))
 	}
 }
 

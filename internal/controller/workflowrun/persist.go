@@ -61,7 +61,7 @@ func outcomeOf(err error) string {
 func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.outputs.Wrote(p.ahead.Stored, next, p.batch.TakenOver(d.Verdicts))
 	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next)
-	p.trial.Count(p.ahead.Stored, next)
+	p.trial.Count(p.ahead.Stored, next, p.batch.DoomedFor(tooLarge))
 	p.r.Spans.Wrote(p.ahead.Stored, next)
 	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)
 	p.batch.Covered()

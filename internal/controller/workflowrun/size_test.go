@@ -17,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 // fill makes the metadata of a run as large as the API server takes it, but for about 100 bytes: a
@@ -109,15 +110,20 @@ var _ = Describe("a run whose object is full", func() {
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(Equal(1))
 	}, NodeTimeout(5*patience))
 
-	// mutations: unwritten that leaves a result the tries of its policy; Refuse without a budget.
+	// mutations: unwritten that leaves a result the tries of its policy; Refuse without a budget;
+	// Count that is not told of it.
 	It("ends after a few writes by the default policy, too", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDelaySeconds: 1}})
-		r := w.newReplica(ctx, "default")
+		w.tries("4f2a-2")
+		r := w.newReplica(ctx, "default", func(r *replica) { r.Ballots = ballot.NewBox(nil) })
 		run, t := w.narrow(ctx, r)
 		t.succeed(ctx)
 		refused := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
 		end := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return finished(now) || refused() > 8 })
+		votes := r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: "4f2a-2"})
+		Expect(votes.Canary.Runs + votes.Control.Runs).To(BeEquivalentTo(1))
+		Expect(votes.Canary.DeadLettered+votes.Control.DeadLettered).To(BeZero(), "the tenant fills the object, and not the policy")
 		Expect(refused()).To(BeNumerically("<=", 6), "three for the result, and for each form of the end")
 		Expect(reason(end, v1alpha1.ConditionSucceeded)).To(Equal("ObjectTooLarge"))
 		Expect(reason(end, v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonDeliveriesExhausted))

@@ -15,9 +15,10 @@ import (
 // deadLetters is about results that are put aside: those that were rejected, and those that the
 // shell gives up on. The event goes with the write that reports them first. The shell gives the
 // same ones again where the answer to a write was lost, or the dead letter could not be stored:
-// that changes nothing.
+// that changes nothing. One that was rejected does not take the place of one that the shell gave up
+// on: its step and an event say so, too, and a rollout would count the run again with the next.
 func (r *Report) deadLetters() {
-	if r.found.Rejected != "" {
+	if r.found.Rejected != "" && status.ReasonOf(r.st, v1alpha1.ConditionDeadLettered) != v1alpha1.ReasonDeliveriesExhausted {
 		r.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonResultRejected, r.found.Rejected)
 	}
 	fresh := r.found.DeadLetters

@@ -135,6 +135,11 @@ func (x *Batch) DeadLetters() []lifecycle.DeadLetter {
 	return list
 }
 
+// DoomedFor says whether results are to be put aside, and all of them for such causes.
+func (x *Batch) DoomedFor(such func(cause error) bool) bool {
+	return len(x.doomed) > 0 && !slices.ContainsFunc(x.doomed, func(p *Pending) bool { return !such(p.Exhausted.Err) })
+}
+
 // TakeAll makes the results that wait for company count in this pass: it may write a time-out or a
 // cancel, and after that they would have no effect, though they came before it.
 func (x *Batch) TakeAll() {

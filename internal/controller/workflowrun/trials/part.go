@@ -54,8 +54,10 @@ func pinnedIn(run *v1alpha1.WorkflowRun) *v1alpha1.PolicyTrial {
 	return run.Status.Policy.Trial
 }
 
-// Count counts what a write that was taken says about the rollout.
-func (p Part) Count(before, after *v1alpha1.WorkflowRun) {
+// Count counts what a write that was taken says about the rollout. noRoom says that the dead letters
+// in it did not fit into the object. A tenant fills that with labels, so they strike nobody: else it
+// would take each edit back by them.
+func (p Part) Count(before, after *v1alpha1.WorkflowRun, noRoom bool) {
 	if p.Trial.Candidate == "" {
 		return
 	}
@@ -65,18 +67,18 @@ func (p Part) Count(before, after *v1alpha1.WorkflowRun) {
 	if p.Trial.Arm == rollout.Rest {
 		return
 	}
-	p.countHard(before, after)
+	p.countHard(before, after, noRoom)
 	if t := pinnedIn(after); t != nil && lifecycle.Finished(after) && !lifecycle.Finished(before) {
 		p.Ballots.Ended(p.entry(), p.Trial.Arm, voteOf(t))
 	}
 }
 
 // countHard counts events of which one is too many.
-func (p Part) countHard(before, after *v1alpha1.WorkflowRun) {
+func (p Part) countHard(before, after *v1alpha1.WorkflowRun, noRoom bool) {
 	if !abandoned(before) && abandoned(after) {
 		p.strike(ballot.Abandoned)
 	}
-	if !exhausted(before) && exhausted(after) {
+	if !noRoom && !exhausted(before) && exhausted(after) {
 		p.strike(ballot.DeadLettered)
 	}
 }
@@ -86,8 +88,8 @@ func (p Part) strike(kind ballot.Hard) {
 	p.Log.Info("A run counts for a hard guardrail of a rollout", "policy", p.Policy, "candidate", p.Trial.Candidate, "arm", p.Trial.Arm, "event", kind)
 }
 
-// CountFenceRefused counts a run of which a write was refused by the fence. It is counted once:
-// counted is true from then on.
+// CountFenceRefused counts a run of which a write was refused by the fence. It is counted once by
+// a process: counted is true from then on. It is in memory, so an owner of later may count it again.
 func (p Part) CountFenceRefused(counted *bool) {
 	if p.Trial.Arm == rollout.Rest || *counted {
 		return

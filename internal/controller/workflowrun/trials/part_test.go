@@ -16,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -78,7 +79,7 @@ func TestARunIsCountedOnce(t *testing.T) {
 		next.Status.Fence = new(int64(1))
 		next.Status.Policy = &v1alpha1.PolicyReference{Name: "shared", Trial: p.Votes(run, waits, nil, epoch)}
 		change(next.Status)
-		p.Count(run, next)
+		p.Count(run, next, false)
 		run = next
 	}
 	abandoned := func(status metav1.ConditionStatus, reason string) func(*v1alpha1.WorkflowRunStatus) {
@@ -108,26 +109,27 @@ func TestARunIsCountedOnce(t *testing.T) {
 func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
 	p := aPart(rollout.Rest)
 	begun := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Fence: new(int64(1))}}
-	p.Count(&v1alpha1.WorkflowRun{}, begun)
-	p.Count(begun, begun)
+	p.Count(&v1alpha1.WorkflowRun{}, begun, false)
+	p.Count(begun, begun, false)
 	p.CountFenceRefused(new(bool))
 	if got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"}); got != (rollout.Tally{Rest: 1}) {
 		t.Errorf("a run in no arm is counted as %+v", got)
 	}
 	none := Part{Ballots: ballot.NewBox(nil)}
-	none.Count(&v1alpha1.WorkflowRun{}, begun)
+	none.Count(&v1alpha1.WorkflowRun{}, begun, false)
 	if got := none.Ballots.Of(ballot.Entry{}); got != (rollout.Tally{}) {
 		t.Errorf("a run without a rollout is counted as %+v", got)
 	}
 }
 
 // A result that is none is its worker's doing, whatever the policy. One that could not be processed
-// is the operator's.
+// is the operator's, but for one that does not fit into an object which its tenant fills.
 //
-// mutation: a condition that is looked at without its reason makes this fail: a worker takes each
+// mutation: a dead letter that counts though there was no room for it, or a condition that is looked at without its reason makes this fail: a worker takes each
 // edit back.
 func TestAResultThatAWorkerSpoiltStrikesNobody(t *testing.T) {
 	const no, rejected, exhausted = v1alpha1.ReasonNoDeadLetters, v1alpha1.ReasonResultRejected, v1alpha1.ReasonDeliveriesExhausted
+	const noRoom = "exhausted, as the object has no room"
 	for name, test := range map[string]struct {
 		reasons []string
 		struck  int64
@@ -136,17 +138,21 @@ func TestAResultThatAWorkerSpoiltStrikesNobody(t *testing.T) {
 		"not processed":                     {[]string{no, exhausted, exhausted}, 1},
 		"spoilt, and another not processed": {[]string{no, rejected, exhausted}, 1},
 		"not processed, from the begin":     {[]string{exhausted}, 1},
+		"no room in the object":             {[]string{no, noRoom, exhausted}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, run, told := aPart(rollout.Canary), &v1alpha1.WorkflowRun{}, int64(0)
 			p.Log = funcr.New(func(string, string) { told++ }, funcr.Options{})
 			for _, reason := range test.reasons {
 				c := metav1.Condition{Type: v1alpha1.ConditionDeadLettered, Status: metav1.ConditionTrue, Reason: reason}
-				if reason == no {
+				switch reason {
+				case no:
 					c.Status = metav1.ConditionFalse
+				case noRoom:
+					c.Reason = exhausted
 				}
 				next := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Conditions: []metav1.Condition{c}}}
-				p.Count(run, next)
+				p.Count(run, next, reason == noRoom)
 				run = next
 			}
 			got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"})
@@ -154,5 +160,50 @@ func TestAResultThatAWorkerSpoiltStrikesNobody(t *testing.T) {
 				t.Errorf("%d dead letters are counted, and %d told; want %d", got.Canary.DeadLettered, told, test.struck)
 			}
 		})
+	}
+}
+
+// A run of which another result is put aside, after one that its worker spoilt, is still one run.
+//
+// mutation: a rejected result that takes the place of one that could not be processed makes
+// this fail.
+func TestADeadLetterStrikesOnceWhateverFollows(t *testing.T) {
+	p, run := aPart(rollout.Canary), &v1alpha1.WorkflowRun{}
+	run.UID, run.Generation, run.CreationTimestamp = "u-1", 1, metav1.Time{Time: epoch}
+	for _, name := range []string{"a", "b", "c"} {
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{
+			Name: name, Job: &v1alpha1.Job{Topic: "t"}, TimeoutSeconds: 60, StartTimeoutSeconds: 600, Retry: v1alpha1.Retry{MaxFailures: 3},
+		})
+	}
+	run.Spec.MaxParallelSteps = 3
+	job := func(step string) protocol.JobID {
+		return protocol.JobID{RunUID: "u-1", Step: step, Item: protocol.NoItem, Attempt: 1}
+	}
+	dead := func(step string) []lifecycle.DeadLetter {
+		return []lifecycle.DeadLetter{{ID: job(step), Failures: 5, Cause: "denied"}}
+	}
+	lock := lifecycle.Lock{State: lifecycle.LockHeld, LeaseID: "l", Holder: "operator-0", Fence: 1, AcquiredAt: epoch}
+	now := epoch
+	for i, in := range []lifecycle.Input{
+		{}, {DeadLetters: dead("a")}, {Results: []lifecycle.Result{{ID: job("b"), Rejected: "no JSON"}}}, {DeadLetters: dead("c")},
+	} {
+		now = now.Add(time.Second)
+		in.Run, in.Now, in.Lock, in.Gate = run, now, lock, lifecycle.Gate{State: lifecycle.GateOpen}
+		in.Tenant, in.Permits = lifecycle.Tenant{Name: "acme", Allowed: true}, lifecycle.Permits{AnyClass: true, AnyTopic: true}
+		in.Answers, in.SignalsAsOf = lifecycle.Answers{AsOf: now}, now
+		d := lifecycle.Decide(in)
+		next := run.DeepCopy()
+		next.Status = &d.Status
+		if c := conditionOf(next, v1alpha1.ConditionDeadLettered); c == nil || (c.Status == metav1.ConditionTrue) != (i > 0) {
+			t.Fatalf("decision %d: %+v", i, c)
+		}
+		p.Count(run, next, false)
+		run = next
+	}
+	if s := run.Status.Steps[1]; s.Error == nil || s.Error.Code != v1alpha1.ReasonResultRejected {
+		t.Fatalf("step b: %+v", s)
+	}
+	if got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"}).Canary.DeadLettered; got != 1 {
+		t.Errorf("it counts as %d runs", got)
 	}
 }

@@ -31,8 +31,8 @@ configuration of each server; the passwords are those of the server's environmen
 A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
 taken for a number. Then it does not start.
 
-With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system is of the
-system account, which may ask servers how they are.`,
+With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
+system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,
 		RunE: func(*cobra.Command, []string) error {
 			n := protocol.Names{Prefix: prefix}
 			may := rights.Worker(n, topics...)

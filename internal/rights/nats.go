@@ -86,13 +86,15 @@ func Account(name string, users ...User) string {
 
 // WithAdmin writes the same with two users for people, who share a password: "admin" may do
 // everything in the account, and "system" asks servers how they are, which only the
-// system account may.
+// system account may. It asks all of them at once: subjects of one server's ID also
+// end connections.
 func WithAdmin(password, name string, users ...User) string {
 	everything := NATS{Publish: []string{">"}, Subscribe: []string{">"}}
+	ask := NATS{Publish: []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>"}, Subscribe: []string{"_INBOX.>"}}
 	var b strings.Builder
 	b.WriteString("accounts {\n")
 	account(&b, name, "    jetstream: enabled\n", append(slices.Clip(users), User{Name: "admin", Password: password, May: everything}))
-	account(&b, "$SYS", "", []User{{Name: "system", Password: password, May: everything}})
+	account(&b, "$SYS", "", []User{{Name: "system", Password: password, May: ask}})
 	b.WriteString("}\n")
 	return b.String()
 }

@@ -121,6 +121,8 @@ func TestTheNATSOfTheProductionExampleIsConfigured(t *testing.T) {
 	}
 	t.Setenv("POD_NAME", "nats-0")
 	t.Setenv("NATS_OPERATOR_PASSWORD", "secret")
+	t.Setenv("NATS_ROUTE_PASSWORD", "secret")
+	t.Setenv("NATS_ROUTES", "[nats://a, nats://b, nats://c]")
 	o, err := natsserver.ProcessConfigFile(filepath.Join(dir, "nats.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +231,7 @@ func TestThePasswordsOfTheProductionPageAreTextsToNATS(t *testing.T) {
 			}
 		}
 	}
-	if passwords != 9 {
+	if passwords != 10 {
 		t.Errorf("%d passwords in\n%s", passwords, out)
 	}
 }

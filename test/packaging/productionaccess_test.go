@@ -3,6 +3,7 @@
 package packaging
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -39,12 +42,14 @@ func accountsOfThePage(t *testing.T) []byte {
 	return out
 }
 
-// productionNATS is one server with the configuration of examples/production, at another place and
-// without the other two. A user's password is its name.
-func productionNATS(t *testing.T, files *certs.Files) *natstest.Server {
+// productionConfig is the configuration of examples/production at another place, as the first
+// server reads it. A password is the key that it has in its Secret.
+func productionConfig(t *testing.T, files *certs.Files) *natsserver.Options {
 	t.Helper()
 	var c corev1.ConfigMap
+	var set appsv1.StatefulSet
 	findObject(t, production(t), "ConfigMap", "nats", "nats", &c)
+	findObject(t, production(t), "StatefulSet", "nats", "nats", &set)
 	text := strings.NewReplacer("/etc/nats-tls/tls.crt", files.Cert, "/etc/nats-tls/tls.key", files.Key, "/etc/nats-tls/ca.crt", files.CA).Replace(c.Data["nats.conf"])
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "accounts"), 0o700); err != nil {
@@ -55,16 +60,125 @@ func productionNATS(t *testing.T, files *certs.Files) *natstest.Server {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("POD_NAME", "nats-0")
-	for _, user := range []string{"operator", "worker", "admin"} {
-		t.Setenv("NATS_"+strings.ToUpper(user)+"_PASSWORD", user)
+	var earlier []string // as the kubelet has it, a value may have variables that are before it
+	for _, v := range set.Spec.Template.Spec.Containers[0].Env {
+		value := strings.NewReplacer(earlier...).Replace(v.Value)
+		if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
+			value = v.ValueFrom.SecretKeyRef.Key
+		}
+		if v.Name == "POD_NAME" {
+			value = "nats-0"
+		}
+		t.Setenv(v.Name, value)
+		earlier = append(earlier, "$("+v.Name+")", value)
 	}
 	read, err := natsserver.ProcessConfigFile(filepath.Join(dir, "nats.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return read
+}
+
+// productionNATS is one server with that configuration, without the other two.
+func productionNATS(t *testing.T, files *certs.Files) *natstest.Server {
+	t.Helper()
+	read := productionConfig(t, files)
 	return natstest.Start(t, func(o *natsserver.Options) {
 		o.Accounts, o.Users, o.TLS, o.TLSConfig, o.TLSVerify = read.Accounts, read.Users, read.TLS, read.TLSConfig, read.TLSVerify
+	})
+}
+
+// inCluster starts a server with the cluster's part of a configuration. It has routes to the
+// others, with the login that its configuration has for its first one.
+func inCluster(t *testing.T, name string, config *natsserver.Options, others ...*natsserver.Server) *natsserver.Server {
+	t.Helper()
+	o := &natsserver.Options{ServerName: name, Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, Cluster: config.Cluster}
+	o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1
+	for _, other := range others {
+		o.Routes = append(o.Routes, &url.URL{Scheme: "nats", Host: other.ClusterAddr().String(), User: config.Routes[0].User})
+	}
+	s, err := natsserver.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatalf("%s does not start", name)
+	}
+	return s
+}
+
+// refusals counts what a server refuses.
+type refusals struct {
+	natsserver.Logger
+	count atomic.Int32
+}
+
+func (r *refusals) Noticef(string, ...any) {}
+func (r *refusals) Warnf(string, ...any)   {}
+func (r *refusals) Errorf(format string, _ ...any) {
+	if strings.Contains(format, "authentication error") {
+		r.count.Add(1)
+	}
+}
+
+// othersOf is how many servers one has routes with; there are several routes between two.
+func othersOf(t *testing.T, s *natsserver.Server) int {
+	t.Helper()
+	routes, err := s.Routez(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, r := range routes.Routes {
+		names[r.RemoteName] = true
+	}
+	return len(names)
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// A route passes by the rights of all users, and each worker has a certificate of the authority: a
+// server is one of the cluster by its login. Servers that have none yet, as while an installation
+// is restarted with it, have routes with those that do.
+// mutations: a cluster without authorization makes this fail, as does a NATS_ROUTES without login.
+func TestAWorkerIsNoServerOfTheProductionExample(t *testing.T) {
+	authority := certs.NewAuthority(t)
+	login := productionConfig(t, authority.Issue(time.Hour))
+	if len(login.Routes) != 3 || login.Routes[2].Host != "nats-2.nats.nats.svc:6222" {
+		t.Errorf("routes are %v", login.Routes)
+	}
+	none := productionConfig(t, authority.Issue(time.Hour, "worker"))
+	none.Cluster.Username, none.Cluster.Password = "", ""
+	for _, r := range none.Routes {
+		r.User = nil
+	}
+	first := inCluster(t, "first", login)
+	var refused refusals
+	first.SetLogger(&refused, false, false)
+	inCluster(t, "worker", none, first)
+	eventually(t, "the worker is refused", func() bool { return refused.count.Load()+int32(first.NumRoutes()) > 0 })
+	if n := first.NumRoutes(); n != 0 {
+		t.Errorf("a worker has %d routes", n)
+	}
+	second := inCluster(t, "second", login, first)
+	eventually(t, "servers with the login find each other", func() bool { return first.NumRoutes() > 0 && second.NumRoutes() > 0 })
+
+	before := inCluster(t, "before", none)
+	after := inCluster(t, "after", login, before)
+	refusedOne := inCluster(t, "before-too", none, before, after)
+	eventually(t, "a server that was restarted is in a cluster with two that were not", func() bool {
+		return othersOf(t, before) == 2 && othersOf(t, after) == 2 && othersOf(t, refusedOne) == 2
 	})
 }
 
@@ -98,8 +212,9 @@ func answer(t *testing.T, nc *nats.Conn, subject string) string {
 
 // What docs/production.md and the runbooks have people do, as `nats stream rm` and `nats server
 // report jetstream`, some user of the example may do; those of programs may not.
+// The user system asks, and has no server end connections.
 // mutations: --admin taken from the page makes this fail, as does an admin without the right to
-// $JS.API.>, or a system user in the account of the streams.
+// $JS.API.>, a system user in the account of the streams, or one that may publish to all of $SYS.
 func TestPeopleHaveUsersInTheNATSOfTheProductionExample(t *testing.T) {
 	files := certs.NewAuthority(t).Issue(time.Hour)
 	s := productionNATS(t, files)
@@ -118,6 +233,17 @@ func TestPeopleHaveUsersInTheNATSOfTheProductionExample(t *testing.T) {
 				t.Errorf("%s hears at %s: %q", user, subject, said)
 			}
 			nc.Close()
+		}
+	}
+	nc, err := nats.Connect(s.URL(), nats.UserInfo("system", "admin"), nats.Secure(files.Client(t)), natstest.Patient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, verb := range []string{"KICK", "RELOAD"} {
+		answer(t, nc, "$SYS.REQ.SERVER."+nc.ConnectedServerId()+"."+verb)
+		if err := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), verb) {
+			t.Errorf("%s by the user system: %v", verb, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,19 +65,32 @@ func pageOf(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The commands of docs/install.md that install by Helm, and upgrade, end with the image that they
-// are to end with: the one that was named at first is a value of the release, which
-// an upgrade keeps.
-// mutation: the tag taken from the upgrade makes this fail.
-func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
+// helmOfThePage is the first command of docs/install.md that matches.
+func helmOfThePage(t *testing.T, like string) []string {
+	t.Helper()
 	page := strings.ReplaceAll(pageOf(t, "install.md"), "\\\n", "")
+	command := regexp.MustCompile(`(?m)^helm (` + like + `)(?: +#.*)?$`).FindStringSubmatch(page)
+	if command == nil {
+		t.Fatalf("the page has no helm %s", like)
+	}
+	return strings.Fields(command[1])
+}
+
+// The commands of docs/install.md that install by Helm, upgrade, go back and upgrade again end with
+// the image that they are to end with: the one that was named at first is a value of the release,
+// which an upgrade keeps, as it does what the way back says of CRDs.
+// mutations: the tag taken from the upgrade makes this fail, as does crds.install.
+func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
 	r := newRelease(t)
-	for _, step := range []struct{ verb, image string }{{"install", "example.org/syncopate:v1"}, {"upgrade", "example.org/syncopate:v2"}} {
-		command := regexp.MustCompile(`(?m)^helm (` + step.verb + ` [^#\n]*)`).FindStringSubmatch(page)
-		if command == nil {
-			t.Fatalf("the page has no helm %s", step.verb)
-		}
-		if err := r.helm(strings.Fields(command[1])...); err != nil {
+	const upgrade = "upgrade [^#\n]*image.tag=v2[^#\n]*"
+	for _, step := range []struct {
+		command, image string
+		crds           bool
+	}{
+		{"install [^#\n]*", "example.org/syncopate:v1", true}, {upgrade, "example.org/syncopate:v2", true},
+		{"upgrade [^#\n]*image.tag=v1[^#\n]*", "example.org/syncopate:v1", false}, {upgrade, "example.org/syncopate:v2", true},
+	} {
+		if err := r.helm(helmOfThePage(t, step.command)...); err != nil {
 			t.Fatal(err)
 		}
 		d := &appsv1.Deployment{}
@@ -84,7 +98,52 @@ func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := d.Spec.Template.Spec.Containers[0].Image; got != step.image {
-			t.Errorf("after helm %s the image is %s, not %s", step.verb, got, step.image)
+			t.Errorf("after helm %s the image is %s, not %s", step.command, got, step.image)
+		}
+		manifest, err := run(nil, server.helm, "--kubeconfig", r.kubeconfig, "--namespace", operatorNamespace, "get", "manifest", "syncopate")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(manifest), "kind: CustomResourceDefinition"); got != step.crds {
+			t.Errorf("after helm %s CRDs are in the manifest: %t", step.command, got)
+		}
+	}
+}
+
+// The patches with which docs/install.md goes back take CRDs from an overlay, and from that of
+// examples/production what is not the operator; the operator has its arguments.
+// mutation: one of the two patches taken from the page makes this fail.
+func TestTheWayBackOfThePageIsOfTheOperatorOnly(t *testing.T) {
+	var patches string
+	for _, b := range docsBlocks(t) {
+		if b.page == "docs/install.md" && strings.Contains(b.text, "$patch: delete") {
+			patches = b.text
+		}
+	}
+	root, err := filepath.Abs(moduleRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, base := range []string{"config/default", "config/default-webhook", "examples/production"} {
+		dir := t.TempDir()
+		relative, err := filepath.Rel(dir, filepath.Join(root, base))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: ["+relative+"]\n"+patches), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		back := objects(t, kustomize(t, dir))
+		for _, o := range back {
+			if ns := o.GetNamespace(); o.GetKind() == "CustomResourceDefinition" || ns == "nats" || ns == "redis" {
+				t.Errorf("the way back of %s applies %s %s", base, o.GetKind(), o.GetName())
+			}
+		}
+		var was, is appsv1.Deployment
+		findObject(t, objects(t, kustomize(t, base)), "Deployment", operatorNamespace, "syncopate", &was)
+		findObject(t, back, "Deployment", operatorNamespace, "syncopate", &is)
+		if got, want := is.Spec.Template.Spec.Containers[0].Args, was.Spec.Template.Spec.Containers[0].Args; len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("the way back of %s has arguments %q, not %q", base, got, want)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func installProduction(ctx context.Context) {
 	tlsSecret(ctx, a, operatorNS, "syncopate-tls")
 	tlsSecret(ctx, a, workersNS, "tls")
 	op, work, redis, sentinel := password(), password(), password(), password()
-	secret(ctx, natsNS, "nats-passwords", map[string]string{"operator": op, "worker": work, "admin": password()})
+	secret(ctx, natsNS, "nats-passwords", map[string]string{"operator": op, "worker": work, "admin": password(), "route": password()})
 	secret(ctx, natsNS, "nats-accounts", map[string]string{"accounts.conf": syncopate(ctx, "permissions", "nats", "--admin")})
 	secret(ctx, redisNS, "redis-passwords", map[string]string{"admin": password(), "syncopate": redis, "sentinel": sentinel})
 	secret(ctx, operatorNS, "syncopate-nats", map[string]string{"user": "operator", "password": op})

@@ -30,6 +30,7 @@ type Conn struct {
 	config     Config
 	pulse      *pulse
 	owner      owner
+	raises     raises
 	losses     *losses.Watch
 	looking    sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
 	recheck    chan struct{} // asks for a look at the streams now

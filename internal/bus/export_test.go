@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -26,6 +27,14 @@ func (c *Conn) Recheck() <-chan struct{} { return c.recheck }
 
 // CheckStreams looks at the streams.
 func (c *Conn) CheckStreams(ctx context.Context) error { return c.checkStreams(ctx) }
+
+// RaiseAgain is after how long replicas that were refused are asked for again.
+const RaiseAgain = raiseAgain
+
+// Bound gives a stream that was read some time ago a limit.
+func (c *Conn) Bound(ctx context.Context, s jetstream.Stream, limit int64) {
+	bound(ctx, c, s, s.CachedInfo().Config, limit)
+}
 
 // Counted are the losses that the metric has.
 func (c *Conn) Counted() map[string]float64 {

@@ -92,7 +92,8 @@ func (c *Conn) Installation(ctx context.Context) (string, error) {
 // own makes sure that a stream is this installation's. One that names none, of an operator before
 // there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
 // the same time both believe it, until their next look at the stream.
-func (c *Conn) own(ctx context.Context, got jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+func (c *Conn) own(ctx context.Context, s jetstream.Stream) (jetstream.StreamConfig, error) {
+	got := s.CachedInfo().Config
 	if err := c.check(got); err != nil {
 		return got, err
 	}
@@ -100,17 +101,18 @@ func (c *Conn) own(ctx context.Context, got jetstream.StreamConfig) (jetstream.S
 	if c.config.Installation == "" || theirs == c.config.Installation {
 		return got, nil
 	}
-	got.Metadata = maps.Clone(got.Metadata)
-	if got.Metadata == nil {
-		got.Metadata = map[string]string{}
-	}
-	maps.Copy(got.Metadata, c.metadata())
-	s, err := c.JetStream.UpdateStream(ctx, got)
+	named, err := edit(ctx, c, s, func(ours *jetstream.StreamConfig) {
+		ours.Metadata = maps.Clone(ours.Metadata)
+		if ours.Metadata == nil {
+			ours.Metadata = map[string]string{}
+		}
+		maps.Copy(ours.Metadata, c.metadata())
+	})
 	if err != nil {
 		return got, fmt.Errorf("name the installation in its metadata: %w", err)
 	}
 	c.Log.Info("Stream is this installation's from now on", "stream", got.Name, "installation", c.config.Installation, "before", theirs)
-	return s.CachedInfo().Config, nil
+	return named, nil
 }
 
 // metadata is that of new streams.

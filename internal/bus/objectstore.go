@@ -43,13 +43,11 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := c.own(ctx, s.CachedInfo().Config)
+	got, err := c.own(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if got, err = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas); err != nil {
-		return nil, err
-	}
+	got = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas)
 	return payloadDrift(want, got), nil
 }
 

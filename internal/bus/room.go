@@ -26,26 +26,21 @@ func Divide(total int64) MaxBytes {
 // bound gives a stream of ours the limit that it is to have, if it has none, or a smaller one. What
 // holds more than that stays as it is, and so does what the server cannot keep that much room for:
 // no message is lost by a limit, and nobody stops for one. Both are drift.
-func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) (jetstream.StreamConfig, error) {
+func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) jetstream.StreamConfig {
 	switch has, holds := got.MaxBytes, s.CachedInfo().State.Bytes; {
 	case limit <= 0 || has >= limit || leaderless(s.CachedInfo()): // then nobody knows what it holds
-		return got, nil
+		return got
 	case holds > uint64(limit):
 		c.Log.Info("Stream gets no limit, as it holds more than that", "stream", got.Name, "limit", limit, "holds", holds)
-		return got, nil
+		return got
 	}
-	bounded := got
-	bounded.MaxBytes = limit
-	updated, err := c.JetStream.UpdateStream(ctx, bounded)
-	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
-		c.Log.Info("Stream gets no limit, as NATS refuses it", "stream", got.Name, "limit", limit, "cause", err.Error())
-		return got, nil
-	}
+	updated, err := improve(ctx, c, s, func(bounded *jetstream.StreamConfig) { bounded.MaxBytes = max(bounded.MaxBytes, limit) })
 	if err != nil {
-		return got, err
+		refused(c, "Stream gets no limit", got.Name, err, "limit", limit)
+		return got
 	}
 	c.Log.Info("Stream has a limit", "stream", got.Name, "limit", limit, "before", got.MaxBytes)
-	return updated.CachedInfo().Config, nil
+	return updated
 }
 
 // unbounded makes a stream without a limit which could not be made with one: without it no operator

@@ -14,8 +14,8 @@ import (
 // EnsureStreams creates the streams that are absent. What exists with other settings is left as it
 // is, logged, and returned as a *DriftError after all streams were looked at: somebody changed it
 // on purpose, or the flags changed and an administrator has to follow. Only limits of bytes are
-// given, and raised, and so are replicas, where that can be done. Other errors are *RetryError; a
-// *ForeignError is in it if the streams are another installation's.
+// given, and raised, and so are replicas, where that can be done; else that is drift, too. Other
+// errors are *RetryError; a *ForeignError is in it if the streams are another installation's.
 func (c *Conn) EnsureStreams(ctx context.Context) error {
 	if !c.connected() {
 		return c.Retryable("create streams", ErrUnreachable)
@@ -89,15 +89,13 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	if err != nil {
 		return jetstream.StreamConfig{}, err
 	}
-	got, err := c.own(ctx, s.CachedInfo().Config)
+	got, err := c.own(ctx, s)
 	if err != nil {
 		return got, err
 	}
-	got, err = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas)
-	if err == nil {
-		sawJobs(c, s.CachedInfo(), got.MaxBytes)
-	}
-	return got, err
+	got = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas)
+	sawJobs(c, s.CachedInfo(), got.MaxBytes)
+	return got, nil
 }
 
 func (c *Conn) streamConfigs() []jetstream.StreamConfig {

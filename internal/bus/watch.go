@@ -75,7 +75,8 @@ func (c *Conn) lookUntilSeen(ctx context.Context, again bool) error {
 	}
 }
 
-// checkStreams looks whether the streams are what they were, and makes those that are gone.
+// checkStreams looks whether the streams are what they were, and makes those that are gone. Those
+// that have too few replicas get more, if NATS can do it by now.
 func (c *Conn) checkStreams(ctx context.Context) error {
 	defer forgetOld(c)
 	if !c.connected() {
@@ -92,6 +93,7 @@ func (c *Conn) checkStreams(ctx context.Context) error {
 		}
 	}
 	measureOthers(ctx, c)
+	raise(ctx, c)
 	return nil
 }
 

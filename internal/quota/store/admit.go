@@ -146,11 +146,11 @@ func (g *Store) lock(ctx context.Context, k Key, s LockSettings, token string) (
 }
 
 func (g *Store) trySet(ctx context.Context, k Key, ttl time.Duration, token string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
-	defer cancel()
 	if err := own(ctx, g); err != nil {
 		return false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
 	err := g.client.SetArgs(ctx, g.keys(k)[4], token, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil

@@ -57,9 +57,11 @@
 // Two installations on one Redis would drop each other's slots and locks, since neither has the
 // runs of the other. So a key names the installation, and with Options.Installation each call looks
 // at it: once a second, after an answer that data is closed, and after one with a new term, since
-// both may mean that Redis lost the name. The first that looks then has it. The other gets an
-// *UnavailableError with a *ForeignError in it, and nothing is granted, dropped or opened. One call
-// may come between the loss and the look: it may be granted by data that the other has opened.
+// both may mean that Redis lost the name. The first that looks then has it, but for who was refused
+// before: that one waits until nobody was named for a minute. The other gets an *UnavailableError
+// with a *ForeignError in it, and nothing is granted, dropped or opened. Calls may come between the
+// loss and the look, and some may be in flight: they may be granted by data that the
+// other has opened.
 //
 // # Who is let in
 //
@@ -175,10 +177,11 @@
 // # Failure handling
 //
 // Redis out of reach, refusing, hanging: *UnavailableError, each call within a second (strategy
-// Lock: MaxWait and three seconds). The call may have happened: Admit, Reserve and ClaimKey are
-// repeated with the same UID and find what they got; Release, Drop and ReleaseKey are repeated
-// until they succeed. A call that is carried out late, after its run was released, leaves a slot,
-// which a resync finds. Nothing is ever admitted on doubt.
+// Lock: MaxWait and three seconds). A look at whose Redis it is comes before, and has a second of
+// its own. The call may have happened: Admit, Reserve and ClaimKey are repeated with the same UID
+// and find what they got; Release, Drop and ReleaseKey are repeated until they succeed. A call that
+// is carried out late, after its run was released, leaves a slot, which a resync finds. Nothing is
+// ever admitted on doubt.
 //
 // The queue may be lost on its own (eviction of one key): runs come back into it when they ask, or
 // are let in out of order meanwhile. Likewise reservations: their runs stand in the queue. Neither

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,10 +140,132 @@ func TestAfterALossRedisIsTheFirstOnesThatLooks(t *testing.T) {
 		s.opens()
 
 		s.flush()
-		must(t, Own(t.Context(), b), "b looks first")
+		must(t, Own(t.Context(), s.of("b")), "a process of b that does not know a looks first")
 		s.clock.Step(lookEvery)
 		s.refuses(s.a, "b", "a")
 	})
+}
+
+// A cluster whose Redis is set wrongly looks as often as the one whose Redis it is.
+//
+// mutation: installation.lua that claims whatever its third argument is makes this fail, and so
+// does begin that lets a Store claim at once, or never.
+func TestWhoWasRefusedLeavesALostRedisToTheOneWhoseItWas(t *testing.T) {
+	onEach(t, func(t *testing.T, client *redis.Client) {
+		s := newShared(t, client)
+		b := s.of("b")
+		s.refuses(b, "a", "b")
+		s.clock.Step(time.Hour) // Redis may be away for long before it comes back empty
+		s.flush()
+		s.refuses(b, "a", "b")
+		s.clock.Step(claimAfter - time.Second)
+		s.refuses(b, "a", "b")
+		must(t, Own(t.Context(), s.a), "a looks, and has it again")
+		s.clock.Step(claimAfter)
+		s.refuses(b, "a", "b")
+
+		s.flush() // and a does not come back
+		s.refuses(b, "a", "b")
+		s.clock.Step(claimAfter)
+		must(t, Own(t.Context(), b), "b looks a minute later")
+		s.refuses(s.a, "b", "a")
+	})
+}
+
+// looks stands before a Store's Redis, and knows the looks among its commands.
+type looks struct {
+	hook
+
+	mu        sync.Mutex
+	looks     int
+	deadlines [2]time.Time  // of the last look, and of the first command after it
+	holds     chan struct{} // the reply of a look is held back until it is closed; nil: none is
+	held      chan struct{} // has a value when one is
+}
+
+// ProcessHook implements redis.Hook.
+func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		deadline, _ := ctx.Deadline()
+		look := strings.Contains(cmd.String(), "adm-installation")
+		l.mu.Lock()
+		holds := l.holds
+		switch {
+		case look:
+			l.looks++
+			l.deadlines = [2]time.Time{deadline}
+		case l.deadlines[1].IsZero():
+			l.deadlines[1] = deadline
+		}
+		l.mu.Unlock()
+		err := next(ctx, cmd)
+		if look && holds != nil {
+			l.held <- struct{}{}
+			<-holds
+		}
+		return err
+	}
+}
+
+// hooksLooks has a's calls pass a hook.
+func (s *shared) hooksLooks() *looks {
+	s.t.Helper()
+	l := &looks{held: make(chan struct{}, 1)}
+	client := testClient(s.t, s.client.Options().Addr)
+	must(s.t, client.Ping(s.t.Context()).Err(), "the greeting of a connection is no call")
+	client.AddHook(l)
+	s.client = client
+	s.a = s.of("a")
+	s.quota = s.a
+	return l
+}
+
+// A Redis that takes 0.6 s for each answer would let nobody in.
+//
+// mutation: ask, trySet or ClaimVote that looks in the time of its own call makes this fail.
+func TestALookTakesNoTimeFromTheCall(t *testing.T) {
+	s := newShared(t, testClient(t, redistest.Start(t).Addr()))
+	l := s.hooksLooks()
+	for call, do := range map[string]func(context.Context) error{
+		"ask": func(ctx context.Context) error {
+			_, err := s.a.Admit(ctx, acme(), s.limits, run("mine", 0, 0))
+			return err
+		},
+		"lock": func(ctx context.Context) error {
+			_, err := s.a.trySet(ctx, acme(), time.Minute, "token")
+			return err
+		},
+		"vote": func(ctx context.Context) error {
+			_, err := s.a.ClaimVote(ctx, acme(), "period", time.Minute)
+			return err
+		},
+	} {
+		s.clock.Step(lookEvery)
+		before := l.looks
+		must(t, do(t.Context()), "%s", call)
+		if look, own := l.deadlines[0], l.deadlines[1]; l.looks != before+1 || look.IsZero() || !own.After(look) {
+			t.Errorf("%s: %d looks, the last has until %s and the call until %s; want a later one", call, l.looks-before, look, own)
+		}
+	}
+}
+
+// mutation: found that does not compare doubts makes this fail.
+func TestALookThatIsUnderWayDoesNotSettleALaterDoubt(t *testing.T) {
+	s := newShared(t, testClient(t, redistest.Start(t).Addr()))
+	l := s.hooksLooks()
+	l.holds = make(chan struct{})
+	looked := make(chan error, 1)
+	go func() { looked <- Own(t.Context(), s.a) }()
+	<-l.held
+	s.a.learn("some", reply{int64(9)})
+	close(l.holds)
+	must(t, <-looked, "the look")
+	l.holds = nil
+	before := l.looks
+	s.admits(run("mine", 0, 0))
+	if l.looks != before+1 {
+		t.Errorf("the next call looks %d times, want once", l.looks-before)
+	}
 }
 
 // A resync of the one that lost it sees first that somebody else opened the data.

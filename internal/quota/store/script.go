@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -142,11 +141,11 @@ type reply []any
 // ask runs a script whose first argument is the floor. keys[0] is the hash with the epoch. Errors:
 // *UnavailableError, also for a *ForeignError, *RebuildingError, errLost.
 func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, args ...any) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
-	defer cancel()
 	if err := own(ctx, g); err != nil {
 		return nil, g.unavailable(k, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
 	got, err := s.Run(ctx, g.client, keys, append([]any{g.floor(keys[0])}, args...)...).Slice()
 	if err != nil {
 		return nil, g.unavailable(k, err)
@@ -159,7 +158,9 @@ func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, 
 	case "ok":
 		return rest, nil
 	case "closed": // it may have lost whose it is, too
-		looked(g, time.Time{})
+		g.mu.Lock()
+		g.doubt()
+		g.mu.Unlock()
 		return nil, &RebuildingError{Key: k, Why: RebuildReason(rest.text(0)), delay: g.spread(rebuildingDelay)}
 	case "lost":
 		return nil, errLost
@@ -177,7 +178,8 @@ func (g *Store) learn(key string, r reply) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known, ok := g.floors[key]; term > known && (ok || len(g.floors) < maxFloors) {
-		g.floors[key], g.looked = term, time.Time{}
+		g.floors[key] = term
+		g.doubt()
 	}
 }
 

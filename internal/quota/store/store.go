@@ -186,7 +186,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	floors map[string]int64 // highest term seen, by the name of the Redis key
-	looked time.Time        // when Redis was last found to be this installation's; zero: look again
+	whose                   // guarded by mu
 }
 
 // New makes a Gate. It asks Redis nothing before the first call. client should be made for

@@ -24,11 +24,11 @@ func (g *Store) ClaimVote(ctx context.Context, k Key, period string, ttl time.Du
 	if !plain(period) || period == "" {
 		return false, fmt.Errorf("%w: period %.100q", ErrInvalidRequest, period)
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
-	defer cancel()
 	if err = own(ctx, g); err != nil {
 		return false, g.unavailable(k, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
 	err = g.client.SetArgs(ctx, g.voteKey(k, period), "1", redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
 	switch {
 	case errors.Is(err, redis.Nil):

@@ -92,8 +92,8 @@ const (
 const (
 	ConditionDeadLettered = "DeadLettered"
 
-	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body, and no
-	// other one had DeliveriesExhausted before.
+	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body, and
+	// no other one had DeliveriesExhausted before.
 	ReasonResultRejected = "ResultRejected"
 	// ReasonDeliveriesExhausted (True): processing a result failed as often as the policy's
 	// delivery.maxDeliveries allows; the message names step, attempt and cause. The attempt ends by
@@ -230,7 +230,8 @@ const (
 	// the fields.
 	ReasonInvalidTemplate = "InvalidTemplate"
 	// ReasonRevisionNotKept (False): the API server refuses the revision of the Workflow: a quota
-	// is full, say, or a policy forbids it. Runs wait for it. Of RevisionsKept of a LockPolicy, too.
+	// is full, say, or a policy forbids it. Runs wait for it. Of RevisionsKept of a
+	// LockPolicy, too.
 	ReasonRevisionNotKept = "RevisionNotKept"
 	// ReasonReady (True): the policy governs all its classes; runs can follow the Workflow.
 	ReasonReady = "Ready"

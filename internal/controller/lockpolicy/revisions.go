@@ -86,9 +86,9 @@ func unkept(status *v1alpha1.LockPolicyStatus) bool {
 // mostRefusal bounds what is said of a refusal, in bytes: an event has 1024, with its other words.
 const mostRefusal = 700
 
-// sayUnkept says in the next status of a policy whether a revision is refused. It returns the event,
-// if the last status does not say so of this generation. A refusal for the same reason is not said
-// anew: a webhook may word each one in another way, and each would be a write.
+// sayUnkept says in the next status of a policy whether a revision is refused. It returns the
+// event, if the last status does not say so of this generation. A refusal for the same reason is
+// not said anew: a webhook may word each one in another way, and each would be a write.
 func sayUnkept(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, refusal error, now time.Time) []rollout.Event {
 	if refusal == nil {
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRevisionsKept)

@@ -52,8 +52,8 @@ func (w *world) ready(status metav1.ConditionStatus, reason string) metav1.Condi
 	return *c
 }
 
-// unkept fails the test unless the policy says of the current generation that a revision is refused,
-// and is Ready all the same. It returns what it says.
+// unkept fails the test unless the policy says of the current generation that a revision is
+// refused, and is Ready all the same. It returns what it says.
 func (w *world) unkept() string {
 	w.t.Helper()
 	w.ready(metav1.ConditionTrue, v1alpha1.ReasonReady)

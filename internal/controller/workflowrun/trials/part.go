@@ -54,9 +54,9 @@ func pinnedIn(run *v1alpha1.WorkflowRun) *v1alpha1.PolicyTrial {
 	return run.Status.Policy.Trial
 }
 
-// Count counts what a write that was taken says about the rollout. noRoom says that the dead letters
-// in it did not fit into the object. A tenant fills that with labels, so they strike nobody: else it
-// would take each edit back by them.
+// Count counts what a write that was taken says about the rollout. noRoom says that the dead
+// letters in it did not fit into the object. A tenant fills that with labels, so they strike
+// nobody: else it would take each edit back by them.
 func (p Part) Count(before, after *v1alpha1.WorkflowRun, noRoom bool) {
 	if p.Trial.Candidate == "" {
 		return
@@ -89,7 +89,8 @@ func (p Part) strike(kind ballot.Hard) {
 }
 
 // CountFenceRefused counts a run of which a write was refused by the fence. It is counted once by
-// a process: counted is true from then on. It is in memory, so an owner of later may count it again.
+// a process: counted is true from then on. It is in memory, so an owner of later may
+// count it again.
 func (p Part) CountFenceRefused(counted *bool) {
 	if p.Trial.Arm == rollout.Rest || *counted {
 		return

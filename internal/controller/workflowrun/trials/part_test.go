@@ -125,8 +125,8 @@ func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
 // A result that is none is its worker's doing, whatever the policy. One that could not be processed
 // is the operator's, but for one that does not fit into an object which its tenant fills.
 //
-// mutation: a dead letter that counts though there was no room for it, or a condition that is looked at without its reason makes this fail: a worker takes each
-// edit back.
+// mutation: a dead letter that counts though there was no room for it, or a condition that is
+// looked at without its reason makes this fail: a worker takes each edit back.
 func TestAResultThatAWorkerSpoiltStrikesNobody(t *testing.T) {
 	const no, rejected, exhausted = v1alpha1.ReasonNoDeadLetters, v1alpha1.ReasonResultRejected, v1alpha1.ReasonDeliveriesExhausted
 	const noRoom = "exhausted, as the object has no room"

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// raiseAgain is after how long streams that have too few replicas are tried again, and so is NATS
+// raiseAgain is after how long streams that have too little are tried again, and so is NATS
 // after an update that it did not answer.
 const raiseAgain = 5 * time.Minute
 
@@ -21,7 +21,7 @@ var errRests = errors.New("NATS did not answer the last update")
 // raises is what is known of streams that are to have more bytes or replicas.
 type raises struct {
 	mu    sync.Mutex
-	due   time.Time         // when streams with too few replicas are tried again; zero: there are none
+	due   time.Time         // when streams that have too little are tried again; zero: there are none
 	rests time.Time         // until then no update is tried
 	said  map[string]string // why a stream does not get more, as last logged
 }
@@ -100,20 +100,20 @@ func replicate(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.S
 	return updated
 }
 
-// raise gives streams the replicas that NATS refused them some time ago, or that it could not be
-// asked for: servers come back, and the operator may not restart for months.
+// raise gives streams what NATS refused them some time ago, or could not be asked for: servers come
+// back, and the operator may not restart for months.
 func raise(ctx context.Context, c *Conn) {
 	if !c.raises.begin(c.Clock.Now()) {
 		return
 	}
-	for _, name := range []string{
-		c.Names.JobsStream(), c.Names.ResultsStream(), c.Names.PayloadsStream(), c.Names.DeadLettersStream(), c.Names.ControlStream(),
-	} {
-		raiseOne(ctx, c, name)
+	for _, want := range c.streamConfigs() {
+		raiseOne(ctx, c, want.Name, want.MaxBytes, want.Replicas)
 	}
+	payloads := c.payloadConfig()
+	raiseOne(ctx, c, c.Names.PayloadsStream(), payloads.MaxBytes, payloads.Replicas)
 }
 
-func raiseOne(ctx context.Context, c *Conn, name string) {
+func raiseOne(ctx context.Context, c *Conn, name string, limit int64, replicas int) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	s, err := c.JetStream.Stream(ctx, name)
@@ -124,7 +124,7 @@ func raiseOne(ctx context.Context, c *Conn, name string) {
 		c.raises.later(c.Clock.Now())
 		return
 	}
-	replicate(ctx, c, s, s.CachedInfo().Config, c.config.Replicas)
+	enlarge(ctx, c, s, s.CachedInfo().Config, limit, replicas)
 }
 
 // improve is edit for what a stream can do without. After an update that NATS did not answer it

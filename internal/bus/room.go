@@ -28,7 +28,10 @@ func Divide(total int64) MaxBytes {
 // no message is lost by a limit, and nobody stops for one. Both are drift.
 func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) jetstream.StreamConfig {
 	switch has, holds := got.MaxBytes, s.CachedInfo().State.Bytes; {
-	case limit <= 0 || has >= limit || leaderless(s.CachedInfo()): // then nobody knows what it holds
+	case limit <= 0 || has >= limit:
+		return got
+	case leaderless(s.CachedInfo()): // nobody knows what it holds
+		c.raises.later(c.Clock.Now())
 		return got
 	case holds > uint64(limit):
 		c.Log.Info("Stream gets no limit, as it holds more than that", "stream", got.Name, "limit", limit, "holds", holds)
@@ -36,6 +39,7 @@ func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.Strea
 	}
 	updated, err := improve(ctx, c, s, func(bounded *jetstream.StreamConfig) { bounded.MaxBytes = max(bounded.MaxBytes, limit) })
 	if err != nil {
+		c.raises.later(c.Clock.Now())
 		refused(c, "Stream gets no limit", got.Name, err, "limit", limit)
 		return got
 	}

@@ -87,8 +87,10 @@ func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
 		command, image string
 		crds           bool
 	}{
-		{"install [^#\n]*", "example.org/syncopate:v1", true}, {upgrade, "example.org/syncopate:v2", true},
-		{"upgrade [^#\n]*image.tag=v1[^#\n]*", "example.org/syncopate:v1", false}, {upgrade, "example.org/syncopate:v2", true},
+		{"install [^#\n]*", "example.org/syncopate:v1", true},
+		{upgrade, "example.org/syncopate:v2", true},
+		{"upgrade [^#\n]*image.tag=v1[^#\n]*", "example.org/syncopate:v1", false},
+		{upgrade, "example.org/syncopate:v2", true},
 	} {
 		if err := r.helm(helmOfThePage(t, step.command)...); err != nil {
 			t.Fatal(err)

@@ -86,6 +86,9 @@ func unkept(status *v1alpha1.LockPolicyStatus) bool {
 // mostRefusal bounds what is said of a refusal, in bytes: an event has 1024, with its other words.
 const mostRefusal = 700
 
+// mostReason bounds the reason in it, which a webhook words, too.
+const mostReason = 64
+
 // sayUnkept says in the next status of a policy whether a revision is refused. It returns the
 // event, if the last status does not say so of this generation. A refusal for the same reason is
 // not said anew: a webhook may word each one in another way, and each would be a write.
@@ -94,7 +97,8 @@ func sayUnkept(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, refusal 
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRevisionsKept)
 		return nil
 	}
-	why := fmt.Sprintf("Not kept for the history (%s): ", cmp.Or(apierrors.ReasonForError(refusal), "None")) // a webhook need not give one
+	reason := bounds.Printable(string(cmp.Or(apierrors.ReasonForError(refusal), "None")), mostReason) // a webhook need not give one
+	why := fmt.Sprintf("Not kept for the history (%s): ", reason)
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionRevisionsKept, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRevisionNotKept,
 		Message:            why + printable(refusal.Error()),

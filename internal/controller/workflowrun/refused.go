@@ -175,22 +175,16 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	return waitForRoom(ctx, p)
 }
 
-// waitForRoom ends a pass over a run that is written later. A status that says that it has a place
-// in the queue, or locks, is larger than the bare form, so nobody can write what was granted before
-// the object changes.
+// waitForRoom ends a pass over a run that is written later. Meanwhile it does without its place in
+// the queue, and without locks: a status that says it has some is larger than the bare form, so
+// nobody can write what was granted before the object changes.
 func waitForRoom(ctx context.Context, p *pass) reconcile.Result {
-	return withoutMeanwhile(ctx, p, p.mem.full.until)
-}
-
-// withoutMeanwhile ends a pass over a run that cannot be written for a while: if it has not begun,
-// it does without its place in the queue, and without locks. A release that fails is tried again.
-func withoutMeanwhile(ctx context.Context, p *pass, until time.Time) reconcile.Result {
 	if lifecycle.Admitted(p.run) {
-		return p.again(until)
+		return p.again(p.mem.full.until)
 	}
 	failed := errors.Join(p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
 	if failed != nil {
 		return p.effectsAgain(ctx, failed)
 	}
-	return p.again(until)
+	return p.again(p.mem.full.until)
 }

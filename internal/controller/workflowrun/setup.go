@@ -94,8 +94,7 @@ func (r *Reconciler) informer() handler.EventHandler {
 			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok && was != nil {
 				r.changed(ctx, q, was, run)
 			}
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
-				r.byAnother(e.ObjectNew) || r.saidBusy(e.ObjectNew) || edited(e.ObjectOld, e.ObjectNew) {
+			if edited(e.ObjectOld, e.ObjectNew) || r.byAnother(e.ObjectNew) || r.saidBusy(e.ObjectNew) {
 				wake(q, e.ObjectNew)
 			}
 		},

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -29,8 +31,9 @@ type standoff struct {
 
 // standOff ends a pass whose write was refused, and not for one of its results: an admission policy
 // forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
-// Only an edit of the run is tried at once, or a result, or what needs no write: deadlines wait.
-// Results that wait go back to NATS when their patience is over.
+// Only an edit of the run is tried at once, or a result: deadlines wait. What needs no write is
+// done. Results that wait go back to NATS when their patience is over. Slot and locks are kept: a
+// write of before, whose answer was lost, may have been taken.
 func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 	tellRefused(p, cause)
 	m, now := &p.mem.standoff, p.r.Clock.Now()
@@ -47,15 +50,13 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 			p.notYet = soon
 		}
 	}
-	return withoutMeanwhile(ctx, p, p.notYet)
+	return p.again(p.notYet)
 }
 
-// standsOff is until when a run is not written whose status was refused; zero: it may be tried, or
-// has something to do that needs no write.
+// standsOff is until when a run is not written whose status was refused; zero: it may be tried.
 func standsOff(p *pass) time.Time {
 	m := &p.mem.standoff
-	switch {
-	case !m.until.After(p.r.Clock.Now()), p.batch.Waits(), p.ahead.Lags(), m.on != editable(p.run), p.effectsPending() && p.executable():
+	if !m.until.After(p.r.Clock.Now()) || p.batch.Waits() || p.ahead.Lags() || m.on != editable(p.run) {
 		return time.Time{}
 	}
 	return m.until
@@ -64,11 +65,12 @@ func standsOff(p *pass) time.Time {
 // ownPrefix begins the annotations that the operator reads and writes.
 const ownPrefix = "syncopate.dev/"
 
-// edited says whether somebody changed metadata of a run that a policy may look at, or that takes
-// room. What the operator marks is none.
+// edited says whether somebody changed a run, or metadata of it that a policy may look at, or that
+// takes room. What the operator marks is no edit.
 func edited(was, now metav1.Object) bool {
-	return !maps.Equal(was.GetLabels(), now.GetLabels()) || !slices.Equal(was.GetFinalizers(), now.GetFinalizers()) ||
-		len(was.GetOwnerReferences()) != len(now.GetOwnerReferences()) || !maps.Equal(notOurs(was), notOurs(now))
+	return was.GetGeneration() != now.GetGeneration() || was.GetUID() != now.GetUID() ||
+		!maps.Equal(was.GetLabels(), now.GetLabels()) || !slices.Equal(was.GetFinalizers(), now.GetFinalizers()) ||
+		!equality.Semantic.DeepEqual(was.GetOwnerReferences(), now.GetOwnerReferences()) || !maps.Equal(notOurs(was), notOurs(now))
 }
 
 // notOurs are the annotations of others.
@@ -94,6 +96,9 @@ func editable(run *v1alpha1.WorkflowRun) uint64 {
 		}
 		fmt.Fprintln(h)
 	}
-	fmt.Fprintf(h, "%d%q%d", run.Generation, run.Finalizers, len(run.OwnerReferences))
+	fmt.Fprintf(h, "%d%q", run.Generation, run.Finalizers)
+	for _, o := range run.OwnerReferences {
+		fmt.Fprintf(h, "%q%t%t", o.UID, ptr.Deref(o.Controller, false), ptr.Deref(o.BlockOwnerDeletion, false))
+	}
 	return h.Sum64()
 }

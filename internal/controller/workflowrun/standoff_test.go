@@ -5,15 +5,10 @@ package workflowrun
 import (
 	"context"
 	"testing"
-	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -21,7 +16,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -31,6 +25,7 @@ func TestEditsOfMetadataWakeARun(t *testing.T) {
 	run := func(edit func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
 		o := aRun("1")
 		o.Labels = map[string]string{"a": "1", "b": "2"}
+		o.OwnerReferences = []metav1.OwnerReference{{Name: "first", UID: "o", Controller: new(true)}}
 		o.Annotations = map[string]string{"note": "x", ownPrefix + "look": "1"}
 		edit(o)
 		return o
@@ -47,6 +42,7 @@ func TestEditsOfMetadataWakeARun(t *testing.T) {
 		"an annotation":         {func(o *v1alpha1.WorkflowRun) { o.Annotations["note"] = "y" }, true},
 		"a finalizer":           {func(o *v1alpha1.WorkflowRun) { o.Finalizers = []string{"example.org/x"} }, true},
 		"an owner":              {func(o *v1alpha1.WorkflowRun) { o.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }, true},
+		"a flag of an owner":    {func(o *v1alpha1.WorkflowRun) { o.OwnerReferences[0].Controller = nil }, true},
 		"a label that is moved": {func(o *v1alpha1.WorkflowRun) { delete(o.Labels, "b"); o.Annotations["b"] = "2" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,58 +69,3 @@ func TestARunThatIsGivenUpAsksForNoDeskFirst(t *testing.T) {
 		t.Errorf("%v, desk: %t", err, p.desk.Has())
 	}
 }
-
-var _ = Describe("a policy that forbids each status of a run", func() {
-	refusals := func(r *replica) float64 { return testutil.ToFloat64(r.Metrics.statusWrites.WithLabelValues("refused")) }
-	refuseAll := func(r *replica) {
-		r.hook = func(_ context.Context, at string) error {
-			if at == "status/before" {
-				return refused()
-			}
-			return nil
-		}
-	}
-
-	// mutation: standOff that does not do without makes this fail.
-	It("leaves its locks to others before it has begun", func(ctx SpecContext) {
-		w := newWorld(ctx, withOwnRedis())
-		r := w.newReplica(ctx, "locks")
-		woken, _ := r.locked(ctx)
-		forbidden := w.create(ctx, diamond(), withLocks(mutex("m")))
-		refuseAll(r)
-		before := refusals(r)
-		until(ctx, "it is refused", func() bool {
-			r.turn(ctx, forbidden)
-			return refusals(r) > before
-		})
-		r.hook = nil
-		next := w.create(ctx, diamond(), withLocks(mutex("m")))
-		Expect(r.finish(ctx, next).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
-		Expect(woken.take(forbidden)).To(BeFalse())
-		Expect(w.client.Delete(ctx, forbidden)).To(Succeed())
-	}, NodeTimeout(5*patience))
-
-	// mutation: standsOff without its last condition makes this fail.
-	It("does not hold up what needs no write", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		r := w.newReplica(ctx, "r")
-		run := w.create(ctx, diamond())
-		r.inFlight(ctx, run, 2)
-		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
-		refuseAll(r)
-		id := w.takeAll(ctx, 2)[0].id
-		m := r.memories.peek(client.ObjectKeyFromObject(run))
-		for range 7 {
-			w.clock.Step(lookAgain)
-			r.mustPass(ctx, run)
-		}
-		Expect(m.standoff.until.Sub(w.clock.Now())).To(Equal(lookAgain))
-		before := refusals(r)
-		r.mustPass(ctx, run)
-		Expect(refusals(r)).To(Equal(before))
-		w.clock.Step(time.Second)
-		m.withdrawals = []lifecycle.Withdrawal{{ID: id}}
-		r.mustPass(ctx, run)
-		Expect(refusals(r)).To(Equal(before+1), "jobs are to be taken back, which needs no write of its own")
-	}, NodeTimeout(5*patience))
-})

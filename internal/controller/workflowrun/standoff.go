@@ -56,7 +56,7 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 // standsOff is until when a run is not written whose status was refused; zero: it may be tried.
 func standsOff(p *pass) time.Time {
 	m := &p.mem.standoff
-	if !m.until.After(p.r.Clock.Now()) || p.batch.Waits() || p.ahead.Lags() || m.on != editable(p.run) {
+	if m.tries == 0 || !m.until.After(p.r.Clock.Now()) || p.batch.Waits() || p.ahead.Lags() || m.on != editable(p.run) {
 		return time.Time{}
 	}
 	return m.until

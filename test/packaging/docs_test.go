@@ -44,7 +44,7 @@ webhooks:
 `
 
 // notForTheServer are blocks that no API server takes, by how they begin: kustomize reads them.
-var notForTheServer = []string{"resources:\n"}
+var notForTheServer = []string{"resources:\n", "patches:"}
 
 // docsBlock is a block of YAML of a page.
 type docsBlock struct{ page, text string }

@@ -197,6 +197,7 @@ func TestConsumer_TakesOverFromAProcessThatIsGone(t *testing.T) {
 			settle(t, d, &otherError{delay: time.Hour, class: "lock_busy"})
 		}
 	}
+	bustest.Eventually(t, "all partitions have a consumer", func() bool { return unsettled(t, next) == len(ids) })
 	if err := dead.conn.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,6 +206,7 @@ func TestConsumer_TakesOverFromAProcessThatIsGone(t *testing.T) {
 	for _, d := range bustest.Receive(t, "all of them at the next", atNext, len(ids)) {
 		settle(t, d, nil)
 	}
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, next) == 0 })
 }
 
 // heldElsewhere has somebody who is gone hold a result of each job.

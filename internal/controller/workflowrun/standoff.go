@@ -43,14 +43,18 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 	m.until = now.Add(pacing.NoRoom(m.tries, lookAgain))
 	m.tries++
 	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
-	p.notYet = m.until
-	if ends := p.batch.PatienceEnds(resultPatience); !ends.IsZero() && ends.Before(m.until) {
-		p.notYet = ends
-		if soon := now.Add(actRetryDelay); ends.Before(soon) {
-			p.notYet = soon
-		}
-	}
+	p.notYet = comesAgain(m.until, p.batch.PatienceEnds(resultPatience), now)
 	return p.again(p.notYet)
+}
+
+// comesAgain is when a pass over a run that stands off comes again: when the patience of results
+// ends, if any wait, but in a second at the earliest.
+func comesAgain(until, patience, now time.Time) time.Time {
+	soon := now.Add(actRetryDelay)
+	if patience.IsZero() || !patience.Before(soon) {
+		return pacing.Earliest(until, patience)
+	}
+	return pacing.Earliest(until, soon)
 }
 
 // standsOff is until when a run is not written whose status was refused; zero: it may be tried.

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -67,5 +68,26 @@ func TestARunThatIsGivenUpAsksForNoDeskFirst(t *testing.T) {
 	p := &pass{r: r, desk: r.Desks.For("b"), run: aRun("1"), ahead: &ahead.Session{Closes: true}, mem: &memory{toDesk: true}}
 	if err := deskFirst(t.Context(), p); err != nil || p.desk.Has() {
 		t.Errorf("%v, desk: %t", err, p.desk.Has())
+	}
+}
+
+// mutations: comesAgain that does not look at patience, or comes at once when that is over.
+func TestARunThatStandsOffComesAgainForResults(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct{ patience, want time.Duration }{
+		"none wait":              {-1, time.Minute},
+		"some wait":              {2 * time.Second, 2 * time.Second},
+		"longer than the run":    {2 * time.Minute, time.Minute},
+		"their patience is over": {0, actRetryDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patience := now.Add(c.patience)
+			if c.patience < 0 {
+				patience = time.Time{}
+			}
+			if got := comesAgain(now.Add(time.Minute), patience, now).Sub(now); got != c.want {
+				t.Errorf("after %s, want %s", got, c.want)
+			}
+		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // watches is how a controller asks for events of a kind.
-var watches = regexp.MustCompile(`(?:source\.Kind\(mgr\.GetCache\(\), client\.Object\(|\bFor\(|Watches\()(?:&v1alpha1\.(\w+)\{\}|(Workflow)Kind\(\))`)
+var watches = regexp.MustCompile(`(?:source\.Kind\(mgr\.GetCache\(\), client\.Object\(|\bFor\(|Watches(?:Metadata)?\()(?:&v1alpha1\.(\w+)\{\}|(Workflow)Kind\(\))`)
 
 // mutation: a kind that is taken out of warmKinds makes this fail.
 func TestCachesOfAllKindsThatControllersWatchAreWarm(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
@@ -50,8 +49,8 @@ type keySource struct {
 	told string // of what was logged last
 }
 
-func newKeySource(config *rest.Config, scheme *runtime.Scheme, namespace string, log logr.Logger, m *keyMetrics) (*keySource, error) {
-	c, err := client.New(config, client.Options{Scheme: scheme})
+func newKeySource(mgr manager.Manager, namespace string, log logr.Logger, m *keyMetrics) (*keySource, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make client for keys: %w", err)
 	}

@@ -32,7 +32,7 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 		return ownership.NewAlone(o.holder, h, stopTimeout/2), nil
 	}
 	// What the cache says may be old: who owns what is read live.
-	live, err := client.NewWithWatch(a.config, client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient()})
+	live, err := client.NewWithWatch(a.config, client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server for ownership: %w", err)
 	}

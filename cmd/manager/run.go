@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -59,6 +61,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS = float32(o.kubeQPS)
+	config.DisableCompression = true // in a cluster it costs both sides more than it saves
 	config.Wrap(newCreationsAtOnce)
 	scheme, err := newScheme()
 	if err != nil {
@@ -88,7 +91,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	if err != nil {
 		return err
 	}
-	secret, err := newKeySource(config, scheme, o.namespace, log.WithName("keys"), newKeyMetrics(metrics.Registry))
+	secret, err := newKeySource(mgr, o.namespace, log.WithName("keys"), newKeyMetrics(metrics.Registry))
 	if err != nil {
 		return errors.Join(err, redis.Close())
 	}
@@ -173,7 +176,11 @@ func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.S
 }
 
 func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, replicas *others) (identity, error) {
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	known := meta.NewDefaultRESTMapper(nil) // else the API server is asked for all kinds that it has
+	known.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
+	known.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	known.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: known})
 	if err != nil {
 		return identity{}, fmt.Errorf("reach the API server: %w", err)
 	}

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -42,6 +44,12 @@ const (
 	// up to maxBackoff.
 	firstBackoff = 50 * time.Millisecond
 	maxBackoff   = 30 * time.Second
+	// firstLooks is how long after the start the first of the Workflows that are there already is
+	// looked at. A run that needs one wakes it sooner.
+	firstLooks = 2 * time.Second
+	// firstLookEvery is the time between two of those: each takes three requests, with all of its
+	// content, and each replica makes them.
+	firstLookEvery = 100 * time.Millisecond
 )
 
 // ensurer keeps revisions; *revisions.Store does.
@@ -84,7 +92,7 @@ func (r *Reconciler) Wake(workflow types.NamespacedName) {
 // content is read when it changes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("workflow").
-		For(&v1alpha1.Workflow{}, builder.OnlyMetadata, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&v1alpha1.Workflow{}, &events{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.queue.Store(&q)
 			return nil
@@ -98,6 +106,23 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("make workflow controller: %w", err)
 	}
 	return nil
+}
+
+// events has passes made over Workflows when they change, and one after the other over those that
+// are there at the start.
+type events struct {
+	handler.EnqueueRequestForObject
+	there atomic.Int64 // how many were
+}
+
+// Create is called for each Workflow that is there at the start, and for new ones.
+func (e *events) Create(ctx context.Context, c event.CreateEvent, q queue) {
+	if !c.IsInInitialList {
+		e.EnqueueRequestForObject.Create(ctx, c, q)
+		return
+	}
+	wait := firstLooks + time.Duration(e.there.Add(1)-1)*firstLookEvery
+	q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c.Object)}, wait)
 }
 
 // Reconcile looks at one Workflow when it is its namespace's turn: somebody may edit his all the

@@ -27,6 +27,8 @@ import (
 )
 
 const (
+	// firstRound is when the first round begins: at a take-over all runs want their passes.
+	firstRound = 10 * time.Second
 	// roundPause is the time between two rounds.
 	roundPause = time.Minute
 	// pageSize bounds the objects of one answer of the API server.
@@ -53,14 +55,14 @@ type Sweeper struct {
 
 // Start makes rounds until ctx ends.
 func (s *Sweeper) Start(ctx context.Context) error {
-	for {
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("Revisions of Workflows are looked at again", "delay", roundPause, "cause", err.Error())
-		}
+	for pause := firstRound; ; pause = roundPause {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.Clock.After(roundPause):
+		case <-s.Clock.After(pause):
+		}
+		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("Revisions of Workflows are looked at again", "delay", roundPause, "cause", err.Error())
 		}
 	}
 }

@@ -59,9 +59,7 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 	}
 	h.Runs.Driven.Begin(runs)
 	follow(runs...)
-	for _, key := range h.Runs.Index.EndedLast(of) {
-		h.Runs.Waker.Wake(key)
-	}
+	wakeAdopted(h.Runs.Waker, h.Runs.Index.Adopted(of))
 	for _, key := range h.Runs.Index.Adopt(of) { // whoever drove them may have ended before it cleaned up
 		h.Runs.Waker.Wake(key)
 	}
@@ -70,6 +68,30 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 	}
 	if once {
 		h.once.start(ctx, h.Runs.Clock, h.Once)
+	}
+}
+
+const (
+	// resultsFirst is how long runs under way wait for their pass at a new owner: a result that
+	// waits comes sooner and has one made, which would else be their second.
+	resultsFirst = 20 * time.Millisecond
+	// endedLater is how long runs that have ended wait: all that they need is what their owner may
+	// have left of their clean-up, and in the line of their tenant they stood before its live runs.
+	endedLater = time.Second
+	// endedEvery is the time between two of those, of which there may be tens of thousands.
+	endedEvery = time.Millisecond
+)
+
+// wakeAdopted has passes made over the runs that this process drives from now on.
+func wakeAdopted(w *Waker, runs results.Adopted) {
+	for _, key := range runs.Waiting {
+		w.Wake(key)
+	}
+	for _, key := range runs.Running {
+		w.WakeAfter(key, resultsFirst)
+	}
+	for i, key := range runs.Ended {
+		w.WakeAfter(key, endedLater+time.Duration(i)*endedEvery)
 	}
 }
 

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -71,6 +72,39 @@ func TestARunThatIsWokenMeanwhileIsNotWokenAgainLater(t *testing.T) {
 	w.WakeAfter(key, time.Millisecond)
 	if again, _ := q.Get(); again != got || again.NamespacedName != key || q.Len() != 0 {
 		t.Errorf("woken: %v, then %v, and %d more", got, again, q.Len())
+	}
+}
+
+// delays notes when runs are woken.
+type delays struct {
+	queue
+	after map[string]time.Duration
+}
+
+func (d delays) Add(r reconcile.Request)                           { d.after[r.Name] = 0 }
+func (d delays) AddAfter(r reconcile.Request, after time.Duration) { d.after[r.Name] = after }
+
+// A new owner of ten thousand runs that have ended had all of them in the line of their tenant
+// before the run whose result came.
+//
+// mutations: ended runs that are woken at once, or all at the same moment; live ones after them.
+func TestRunsThatHaveEndedAreLookedAtLater(t *testing.T) {
+	names := func(of string, n int) (keys []types.NamespacedName) {
+		for i := range n {
+			keys = append(keys, types.NamespacedName{Name: fmt.Sprint(of, i)})
+		}
+		return keys
+	}
+	var w Waker
+	got := delays{after: map[string]time.Duration{}}
+	w.start(got)
+	wakeAdopted(&w, results.Adopted{Waiting: names("waits", 2), Running: names("runs", 2), Ended: names("ended", 3)})
+	want := map[string]time.Duration{
+		"waits0": 0, "waits1": 0, "runs0": resultsFirst, "runs1": resultsFirst,
+		"ended0": endedLater, "ended1": endedLater + endedEvery, "ended2": endedLater + 2*endedEvery,
+	}
+	if diff := cmp.Diff(want, got.after); diff != "" {
+		t.Errorf("woken after (-want +got):\n%s", diff)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -21,6 +22,7 @@ const (
 	authorityLife = 5 * 365 * day
 	authorityLead = 365 * day // the next one is made that long before the end
 	servingLife   = 90 * day
+	selfLife      = 365 * day
 	servingLead   = 30 * day // renewed that long before the end
 	settle        = time.Hour
 	skew          = time.Hour // clocks may differ by that much
@@ -91,14 +93,20 @@ func newAuthority(now time.Time) (pair, error) {
 	}, nil)
 }
 
-// issue makes a serving certificate, which ends with its authority at the latest.
-func (p pair) issue(now time.Time, hosts []string) (pair, error) {
-	end := now.Add(servingLife)
-	if p.cert.NotAfter.Before(end) {
-		end = p.cert.NotAfter
+// SelfSigned makes a certificate that nobody can verify, for a server of which nobody does: valid
+// for a year from an hour before now.
+func SelfSigned(now time.Time, hosts ...string) (*tls.Certificate, error) {
+	made, err := sign(serving(pkix.Name{CommonName: "syncopate"}, now, now.Add(selfLife), hosts), nil)
+	if err != nil {
+		return nil, err
 	}
+	return &tls.Certificate{Certificate: [][]byte{made.cert.Raw}, PrivateKey: made.key, Leaf: made.cert}, nil
+}
+
+// serving is what a certificate of a server says.
+func serving(name pkix.Name, now, end time.Time, hosts []string) *x509.Certificate {
 	c := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "syncopate-webhook"}, NotBefore: now.Add(-skew), NotAfter: end,
+		Subject: name, NotBefore: now.Add(-skew), NotAfter: end,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, h := range hosts {
@@ -108,7 +116,16 @@ func (p pair) issue(now time.Time, hosts []string) (pair, error) {
 			c.DNSNames = append(c.DNSNames, h)
 		}
 	}
-	return sign(c, &p)
+	return c
+}
+
+// issue makes a serving certificate, which ends with its authority at the latest.
+func (p pair) issue(now time.Time, hosts []string) (pair, error) {
+	end := now.Add(servingLife)
+	if p.cert.NotAfter.Before(end) {
+		end = p.cert.NotAfter
+	}
+	return sign(serving(pkix.Name{CommonName: "syncopate-webhook"}, now, end, hosts), &p)
 }
 
 // sign makes a key and a certificate for it; without an issuer it signs itself.

@@ -158,21 +158,29 @@ func (x *Index) NotEnded() []types.NamespacedName {
 	return keys
 }
 
-// EndedLast are the names of the runs in partitions, those that have ended after the others.
-func (x *Index) EndedLast(partitions map[int]bool) []types.NamespacedName {
+// Adopted are the names of runs by how soon a new owner has to look at them.
+type Adopted struct {
+	Waiting []types.NamespacedName // have no status, or none of their steps has begun
+	Running []types.NamespacedName
+	Ended   []types.NamespacedName
+}
+
+// Adopted are the runs in partitions.
+func (x *Index) Adopted(partitions map[int]bool) (a Adopted) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var keys, ended []types.NamespacedName
 	for uid, e := range x.known {
 		switch {
 		case !partitions[protocol.Partition(string(uid))]:
 		case e.ended():
-			ended = append(ended, e.key)
+			a.Ended = append(a.Ended, e.key)
+		case v1alpha1.RunPhase(e.phase) == v1alpha1.RunRunning:
+			a.Running = append(a.Running, e.key)
 		default:
-			keys = append(keys, e.key)
+			a.Waiting = append(a.Waiting, e.key)
 		}
 	}
-	return append(keys, ended...)
+	return a
 }
 
 func (e entry) ended() bool {

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -150,32 +150,31 @@ func (d *fakeDelivery) Settle(_ context.Context, err error) error {
 	return nil
 }
 
-// mutation: one list for all, or one that has those of other partitions, makes this fail.
-func TestRunsThatHaveEndedAreWokenLast(t *testing.T) {
+// mutations: a list that has those of other partitions; a case of adopted left out.
+func TestIndex_AdoptedTellsRunsByWhatTheyNeed(t *testing.T) {
 	x := NewIndex()
 	of := map[int]bool{}
+	phases := []v1alpha1.RunPhase{v1alpha1.RunQueued, v1alpha1.RunRunning, v1alpha1.RunSucceeded, v1alpha1.RunCancelled}
+	want := map[v1alpha1.RunPhase]int{}
 	for i := range 64 {
-		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}, Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}}
-		if i%2 == 0 {
-			run.Status.Phase = v1alpha1.RunSucceeded
-		}
+		phase := phases[i%len(phases)]
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: string(phase), Namespace: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}, Status: &v1alpha1.WorkflowRunStatus{Phase: phase}}
 		x.See(run)
 		of[protocol.Partition(fmt.Sprint(i))] = i < 32
 	}
-	all := x.EndedLast(of)
-	if len(all) != len(x.In(of)) || len(all) == 64 {
-		t.Fatalf("%d runs, want the %d of the partitions", len(all), len(x.In(of)))
+	for _, key := range x.In(of) {
+		want[v1alpha1.RunPhase(key.Name)]++
 	}
-	last := false
-	for _, key := range all {
-		n, err := strconv.Atoi(key.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if last && n%2 == 1 {
-			t.Fatalf("a run under way comes after one that has ended: %v", all)
-		}
-		last = n%2 == 0
+	got := map[v1alpha1.RunPhase]int{}
+	all := x.Adopted(of)
+	for _, key := range slices.Concat(all.Waiting, all.Running, all.Ended) {
+		got[v1alpha1.RunPhase(key.Name)]++
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("runs of the partitions (-want +got):\n%s", diff)
+	}
+	if len(all.Waiting) != want[v1alpha1.RunQueued] || len(all.Running) != want[v1alpha1.RunRunning] {
+		t.Errorf("%d wait and %d run, want %v", len(all.Waiting), len(all.Running), want)
 	}
 }
 

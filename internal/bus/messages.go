@@ -135,7 +135,8 @@ type getResponse struct {
 	} `json:"message"`
 }
 
-// message is nil if there is none.
+// message is nil if there is none. Headers that cannot be read are none, as in what the client
+// library delivers: who may publish must not make others fail who look through a stream.
 func (r getResponse) message() (*Message, error) {
 	switch {
 	case r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
@@ -146,12 +147,8 @@ func (r getResponse) message() (*Message, error) {
 		return nil, errors.New("answer has no message")
 	}
 	m := &Message{Seq: r.Message.Seq, Subject: r.Message.Subject, Time: r.Message.Time, Data: r.Message.Data}
-	if len(r.Message.Headers) == 0 {
-		return m, nil
-	}
-	var err error
-	if m.Header, err = nats.DecodeHeadersMsg(r.Message.Headers); err != nil {
-		return nil, fmt.Errorf("decode headers: %w", err)
+	if header, err := nats.DecodeHeadersMsg(r.Message.Headers); err == nil {
+		m.Header = header
 	}
 	return m, nil
 }

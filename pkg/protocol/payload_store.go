@@ -92,14 +92,13 @@ func (n Names) PayloadEntry(name string) string {
 
 // CheckBytes says why data is not what the reference promises; its error wraps ErrOutputRef.
 func (r OutputRef) CheckBytes(data []byte) error {
-	switch digest := Digest(data); {
-	case int64(len(data)) != r.Size:
+	if int64(len(data)) != r.Size {
 		return fmt.Errorf("%w: the object has %d bytes, the reference says %d", ErrOutputRef, len(data), r.Size)
-	case digest != r.Digest:
-		return fmt.Errorf("%w: the object has digest %s, the reference says %.80q", ErrOutputRef, digest, r.Digest)
-	default:
-		return nil
 	}
+	if digest := Digest(data); digest != r.Digest {
+		return fmt.Errorf("%w: the object has digest %s, the reference says %.80q", ErrOutputRef, digest, r.Digest)
+	}
+	return nil
 }
 
 // CheckForm says whether the reference is one to an output of any job; its error

@@ -205,21 +205,29 @@ func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at 
 	return loose, at, nil
 }
 
-// ownedParts are the subjects of the parts of objects.
+// ownedParts are the subjects of the parts of objects. The entries are read one after the other: a
+// list of them comes in pages, each of a list made anew, and has what is there throughout in
+// neither of two pages if another entry goes in between. Its parts would be taken for loose.
 func (s *Store) ownedParts(ctx context.Context) (map[string]bool, error) {
-	names, err := s.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	owned := make(map[string]bool, len(names))
-	for _, name := range names {
-		e, err := s.entry(ctx, name)
-		switch {
-		case err == nil:
-			owned[s.conn.Names.PayloadChunks(e.NUID)] = true
-		case !errors.Is(err, ErrUnusable):
+	parts := map[string]string{} // by the subject of the entry: its last one counts
+	for next := uint64(1); ; {
+		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{Seq: next, NextFor: s.conn.Names.PayloadEntry("") + ">"})
+		if err != nil {
 			return nil, err
 		}
+		if m == nil {
+			break
+		}
+		next = m.Seq + 1
+		delete(parts, m.Subject)
+		e, err := protocol.DecodePayloadEntry(m.Data)
+		if err == nil && !e.Deleted && literal(m.Subject) { // else no object has them
+			parts[m.Subject] = s.conn.Names.PayloadChunks(e.NUID)
+		}
+	}
+	owned := make(map[string]bool, len(parts))
+	for _, p := range parts {
+		owned[p] = true
 	}
 	return owned, nil
 }

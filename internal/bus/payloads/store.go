@@ -18,9 +18,9 @@ import (
 
 const (
 	chunkBytes = 128 << 10
-	// maxChunks bounds the requests that one output costs: it may come in parts of 1 KiB, but not
-	// of one byte.
-	maxChunks = protocol.MaxPayloadBytes>>10 + 1
+	// leastChunk bounds the requests that an output costs: it may come in parts of so many bytes,
+	// but not of one byte.
+	leastChunk = 1 << 10
 )
 
 // ErrUnusable says that an output is not in the object store, or not all of it is. No retry: it is
@@ -129,13 +129,15 @@ func (s *Store) whole(ctx context.Context, ref protocol.OutputRef) (bool, error)
 	return info.State.Subjects[subject] == e.Chunks, nil
 }
 
-// Get reads an output, at most protocol.MaxPayloadBytes. It compares neither size nor digest with
-// the reference: that is for who knows what was promised. Errors: ErrUnusable, *bus.RetryError.
+// Get reads an output, at most protocol.MaxPayloadBytes. An object that says that it has another
+// size than the reference is not read: whoever asks has room for that. It does not compare what it
+// read with the reference: that is for who knows what was promised. Errors: ErrUnusable,
+// *bus.RetryError.
 func (s *Store) Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error) {
 	if err := s.conn.Usable(ctx); err != nil {
 		return nil, s.conn.Retryable("read output", err)
 	}
-	data, err := s.read(ctx, ref.Name, func() (protocol.PayloadEntry, error) { return s.entry(ctx, ref.Name) })
+	data, err := s.read(ctx, ref, func() (protocol.PayloadEntry, error) { return s.entry(ctx, ref.Name) })
 	if err != nil && !errors.Is(err, ErrUnusable) {
 		return nil, s.conn.Retryable("read output", err)
 	}
@@ -144,17 +146,20 @@ func (s *Store) Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
 
 // read reads an object whose entry look finds. Where parts of it are missing, it looks again:
 // another upload of the same output may have taken its place, and its parts away.
-func (s *Store) read(ctx context.Context, name string, look func() (protocol.PayloadEntry, error)) ([]byte, error) {
+func (s *Store) read(ctx context.Context, ref protocol.OutputRef, look func() (protocol.PayloadEntry, error)) ([]byte, error) {
 	for nuid := ""; ; {
 		e, err := look()
 		switch {
 		case err != nil:
 			return nil, err
 		case e.NUID == nuid:
-			return nil, fmt.Errorf("%w: parts of object %s are missing", ErrUnusable, name)
-		case e.Size < 0 || e.Size > protocol.MaxPayloadBytes || e.Chunks > maxChunks:
-			return nil, fmt.Errorf("%w: the object has %d bytes in %d parts, more than %d in %d",
-				ErrUnusable, e.Size, e.Chunks, protocol.MaxPayloadBytes, maxChunks)
+			return nil, fmt.Errorf("%w: parts of object %s are missing", ErrUnusable, ref.Name)
+		case e.Size < 0 || e.Size > protocol.MaxPayloadBytes:
+			return nil, fmt.Errorf("%w: the object has %d bytes, more than %d", ErrUnusable, e.Size, protocol.MaxPayloadBytes)
+		case e.Size != ref.Size:
+			return nil, fmt.Errorf("%w: the object has %d bytes, the reference says %d", ErrUnusable, e.Size, ref.Size)
+		case e.Chunks > mostChunks(e.Size):
+			return nil, fmt.Errorf("%w: the object has its %d bytes in %d parts, more than %d", ErrUnusable, e.Size, e.Chunks, mostChunks(e.Size))
 		}
 		data, missing, err := s.readChunks(ctx, e)
 		if err != nil || !missing {
@@ -163,6 +168,9 @@ func (s *Store) read(ctx context.Context, name string, look func() (protocol.Pay
 		nuid = e.NUID
 	}
 }
+
+// mostChunks is in how many parts an object of a size may come.
+func mostChunks(size int64) uint64 { return uint64(size)/leastChunk + 1 }
 
 func (s *Store) readChunks(ctx context.Context, e protocol.PayloadEntry) (data []byte, missing bool, err error) {
 	data = make([]byte, 0, e.Size)

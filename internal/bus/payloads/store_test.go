@@ -195,7 +195,7 @@ func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
 		return e
 	}
 	looks := []protocol.PayloadEntry{put(), put()} // the first look was before the second upload
-	got, err := b.read(t.Context(), ref.Name, func() (protocol.PayloadEntry, error) {
+	got, err := b.read(t.Context(), ref, func() (protocol.PayloadEntry, error) {
 		e := looks[0]
 		looks = looks[1:]
 		return e, nil

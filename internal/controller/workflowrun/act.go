@@ -68,7 +68,6 @@ func conclude(ctx context.Context, p *pass, d lifecycle.Decision, ahead bool, fa
 	p.record(d)
 	p.r.Metrics.ended(p.run, p.mem)
 	failed = errors.Join(failed, p.withdraw(ctx))
-	p.outputs.DropUnused(ctx)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	p.r.Signals.watch(p.run)
 	noteRoom(p)
@@ -83,6 +82,16 @@ func conclude(ctx context.Context, p *pass, d lifecycle.Decision, ahead bool, fa
 		return p.refresh(ctx)
 	}
 	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// dropUnused drops outputs to which the status does not refer any more, when the pass has neither
+// lock nor desk: they may be thousands. It ends with the partition: the next owner may want one
+// again, and not store what is there.
+func dropUnused(ctx context.Context, p *pass) {
+	bounded, stop := context.WithTimeout(ctx, passTimeout)
+	defer stop()
+	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
+	p.outputs.DropUnused(bounded)
 }
 
 // publish publishes attempts that begin, unless another process may have: those are recovered.

@@ -129,8 +129,8 @@ var _ = Describe("a run lock that stays busy", func() {
 	}, NodeTimeout(2*patience))
 
 	// mutation: advance without lockFirst; lockFirst that asks whatever others did, or whether it
-	// was busy or not; a TakeEarly that takes for good.
-	DescribeTable("is asked for before what waits is read and stored, if that is much and", func(ctx SpecContext, another bool) {
+	// was busy or not; a TakeEarly that takes for good; Batch.Bytes without what references say.
+	DescribeTable("is asked for before what waits is read and stored, if that is much and", func(ctx SpecContext, another, referred bool) {
 		w := newWorld(ctx)
 		w.policy(ctx, brief())
 		r := w.newReplica(ctx, "r")
@@ -147,10 +147,10 @@ var _ = Describe("a run lock that stays busy", func() {
 			r.mustPass(ctx, run) // the lease lingers no more
 		}
 		w.takeLock(ctx, run)
-		stored := 0
+		used := 0
 		last.hook = func(_ context.Context, place string) error {
-			if place == "store/before" {
-				stored++
+			if place == "store/before" || place == "read/before" {
+				used++
 			}
 			return nil
 		}
@@ -161,26 +161,32 @@ var _ = Describe("a run lock that stays busy", func() {
 			last.mustPass(ctx, run)
 			tasks = tasks[1:]
 		}
-		for _, t := range tasks {
-			t.say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", 60<<10)))
-			Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+		if referred {
+			for _, t := range tasks {
+				t.say(ctx, w.upload(ctx, t.id, large(60<<10)))
+				Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+			}
+			last.pumpAll(ctx, len(tasks))
+		} else {
+			last.largeResults(ctx, tasks)
 		}
-		last.pumpAll(ctx, len(tasks))
 		w.clock.Step(time.Second)
 		last.mustPass(ctx, run)
 		Expect(last.Batches.Inbox.Backlog().Results).To(BeEquivalentTo(8))
-		Expect(stored).To(BeZero(), "for a lock that is busy")
+		Expect(used).To(BeZero(), "the object store, for a lock that is busy")
 		w.dropLock(ctx, run)
 		until(ctx, "it is its turn, while all results wait", func() bool {
 			w.clock.Step(time.Millisecond)
 			last.mustPass(ctx, run)
-			return stored > 0
+			return used > 0
 		})
 		Expect(last.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.locked(ctx, run)).To(BeFalse())
 	},
-		Entry("it was busy", false, NodeTimeout(2*patience)),
-		Entry("another wrote last", true, NodeTimeout(2*patience)),
+		Entry("it was busy", false, false, NodeTimeout(2*patience)),
+		Entry("another wrote last", true, false, NodeTimeout(2*patience)),
+		Entry("it was busy, by references", false, true, NodeTimeout(2*patience)),
+		Entry("another wrote last, by references", true, true, NodeTimeout(2*patience)),
 	)
 
 	// mutations: lockFirst without StepAside takes the lock; beforeDeciding that goes on without

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -217,6 +218,35 @@ var _ = Describe("outputs in the object store", func() {
 			Expect(name).To(HavePrefix(string(kept.UID)))
 		}
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeEquivalentTo(4), "one for each object and one for its bytes")
+	}, NodeTimeout(patience))
+
+	// mutations: conclude that drops what a write has taken over; passUnder that drops nothing.
+	It("of items' workers are dropped while others may have the lock", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, brief())
+		r := w.newReplica(ctx, "r")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list)
+		r.inFlight(ctx, run, 8)
+		var dropped, locked atomic.Int32
+		r.hook = func(ctx context.Context, at string) error {
+			if at == "drop/before" {
+				dropped.Add(1)
+				if w.locked(ctx, run) {
+					locked.Add(1)
+				}
+			}
+			return nil
+		}
+		for _, t := range w.takeAll(ctx, 8) {
+			t.say(ctx, w.upload(ctx, t.id, `{"small":1}`))
+			Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+		}
+		r.pumpAll(ctx, 8)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(dropped.Load()).NotTo(BeZero())
+		Expect(locked.Load()).To(BeZero())
+		Expect(w.objects(ctx)).To(BeEmpty())
 	}, NodeTimeout(patience))
 
 	// mutation: a collector that drops nothing makes this fail.

@@ -159,6 +159,7 @@ func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, ru
 		return reconcile.Result{}, err
 	}
 	p.while = while
+	defer dropUnused(ctx, p)
 	defer p.desk.StandUp()
 	p.desk.From(turn)
 	// An operator that stops ends what it is in the middle of, and does not wait for its

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -269,18 +270,26 @@ func (s *Session) loadAll(ctx context.Context, refs []protocol.OutputRef) error 
 }
 
 // Wrote notes the objects to which the status does not refer any more: those of the status before,
-// and those of items' workers whose bytes are with those of other items now.
+// and those of items' workers whose bytes are with those of other items now. A status may refer
+// again to what the one before did not.
 func (s *Session) Wrote(was, now *v1alpha1.WorkflowRun, takenOver []string) {
-	s.unused = append(s.unused, missingFrom(lifecycle.OutputNames(now), append(lifecycle.OutputNames(was), takenOver...))...)
+	s.unused = missingFrom(lifecycle.OutputNames(now), slices.Concat(s.unused, lifecycle.OutputNames(was), takenOver))
 }
 
-// DropUnused drops the objects that the status does not refer to any more. What fails here is
-// dropped with the run.
+// DropUnused drops the objects that the status does not refer to any more. What fails here, and
+// what is left then, is dropped with the run.
 func (s *Session) DropUnused(ctx context.Context) {
-	if len(s.unused) == 0 {
-		return
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(supplyParallel)
+	for _, name := range s.unused {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return s.store.Drop(ctx, []string{name})
+		})
 	}
-	if err := s.store.Drop(ctx, s.unused); err != nil {
+	if err := group.Wait(); err != nil {
 		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
 	}
 	s.unused = nil

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -406,5 +408,68 @@ func TestWhatFindsNoRoomEndsThePass(t *testing.T) {
 	}
 	if err := s.Supply(t.Context(), lifecycle.Needs{Load: []protocol.OutputRef{put("d", 1<<10)}}); !errors.Is(err, errNoRoom) {
 		t.Errorf("nobody is told that there is no room: %v", err)
+	}
+}
+
+// slowStore drops when so many are dropped at the same time. What has the name of a failure fails.
+type slowStore struct {
+	failingStore
+	together int32
+	under    atomic.Int32
+	all      chan struct{}
+}
+
+func (s *slowStore) Drop(ctx context.Context, names []string) error {
+	if names[0] == "fails" {
+		return errAway
+	}
+	if s.under.Add(1) == s.together {
+		close(s.all)
+	}
+	select {
+	case <-s.all:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mutations: DropUnused that drops one after the other; one that goes on after a failure.
+func TestWhatIsUnusedIsDroppedTogetherUntilOneFails(t *testing.T) {
+	dropped := func(together int32, names ...string) (*Session, *slowStore) {
+		store := &slowStore{together: together, all: make(chan struct{})}
+		s := New(store, &aDesk{}, nil)
+		s.Wrote(&v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}, names)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		s.DropUnused(ctx)
+		return s, store
+	}
+	s, store := dropped(supplyParallel, slices.Repeat([]string{"x"}, 2*supplyParallel)...)
+	if n := store.under.Load(); n != 2*supplyParallel {
+		t.Errorf("%d are dropped", n)
+	}
+	s.DropUnused(t.Context())
+	if n := store.under.Load(); n != 2*supplyParallel {
+		t.Error("they are dropped twice")
+	}
+	_, store = dropped(100, append([]string{"fails"}, slices.Repeat([]string{"x"}, 99)...)...)
+	if n := store.under.Load(); n >= 99 {
+		t.Errorf("%d more are asked for when one has failed", n)
+	}
+}
+
+// mutation: Wrote that adds to what was unused before, whatever the status refers to now.
+func TestWhatAStatusRefersToAgainIsNotDropped(t *testing.T) {
+	without, with := &v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}
+	with.Status = &v1alpha1.WorkflowRunStatus{OutputsRef: &v1alpha1.OutputReference{Name: "x"}}
+	s := New(nil, &aDesk{}, nil)
+	s.Wrote(with, without, nil)
+	if !slices.Equal(s.unused, []string{"x"}) {
+		t.Errorf("unused: %v", s.unused)
+	}
+	s.Wrote(without, with, nil)
+	if len(s.unused) > 0 {
+		t.Errorf("unused: %v", s.unused)
 	}
 }

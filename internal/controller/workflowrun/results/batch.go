@@ -96,10 +96,10 @@ func (x *Batch) Len() int { return len(x.apply) }
 // NextAt is when another pass is due for results that this one leaves; zero: it leaves none.
 func (x *Batch) NextAt() time.Time { return pacing.Earliest(x.readyAt, x.doomedAt) }
 
-// Bytes is what those to apply hold of the memory.
+// Bytes is what it takes of the memory to apply them: outputs that they refer to are read.
 func (x *Batch) Bytes() (bytes int64) {
 	for _, p := range x.apply {
-		bytes += p.Bytes()
+		bytes += p.Bytes() + p.referred()
 	}
 	return bytes
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Delivery is a result that waits to be applied and is then settled, once, by whoever took it.
@@ -52,6 +53,15 @@ func NewPending(d *busresults.Delivery, now time.Time) *Pending {
 
 // Bytes is what the result holds of the memory.
 func (p *Pending) Bytes() int64 { return int64(p.Size + pendingBytes) }
+
+// referred is how large the result says its output in the object store is.
+func (p *Pending) referred() int64 {
+	ref := p.Fact.Result.OutputRef
+	if ref == nil || p.Fact.Rejected != "" {
+		return 0
+	}
+	return min(max(ref.Size, 0), protocol.MaxPayloadBytes)
+}
 
 // Rejection sends the bytes of an unusable result to the dead letters once the failed attempt is in
 // status; nil: it is usable.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -65,6 +66,9 @@ type Reconciler struct {
 	Process string
 	// Namespace is where revisions are kept; empty: they are not.
 	Namespace string
+
+	// unkeptSince is since when the status of a policy waits for its revisions.
+	unkeptSince map[types.UID]time.Time
 
 	last     figures
 	reportAt time.Time // when this replica may report again, while another writes status

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -30,6 +31,9 @@ import (
 // in its history.
 const maxRevisions = maxHistory + 2
 
+// keepPatience is how long a status waits for revisions that the API server does not take now.
+const keepPatience = 10 * time.Second
+
 // maxLabel is the length of a label's value.
 const maxLabel = 63
 
@@ -39,7 +43,8 @@ const LabelPolicy = "syncopate.dev/lock-policy"
 
 // keepRevisions stores what status is about to name, so that history has the content of what is
 // long out of status. A refusal is no error: status has the content, and is written all the same.
-// Nor is an outage, once one was refused: the rollout goes on without it.
+// Nor is an outage, once one was refused or after a short while: the rollout goes on without it. A
+// webhook that is down is an outage as well, and may be one for long.
 func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) (refusal, err error) {
 	if status.Rollout == nil || r.Namespace == "" {
 		return nil, nil
@@ -55,16 +60,39 @@ func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, 
 			continue
 		}
 		err = fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
-		if !revisions.Refused(err) && (p.Status == nil || !unkept(p.Status)) {
+		if r.waitsToKeep(p, err) {
 			return nil, err
 		}
 		refusal = err
+	}
+	if refusal == nil {
+		delete(r.unkeptSince, p.UID)
 	}
 	if made {
 		return refusal, r.pruneRevisions(ctx, p, status)
 	}
 	return refusal, nil
 }
+
+// waitsToKeep says whether the status of a policy is to wait for a revision that was not stored.
+func (r *Reconciler) waitsToKeep(p *v1alpha1.LockPolicy, cause error) bool {
+	if refused(cause) || (p.Status != nil && unkept(p.Status)) {
+		return false
+	}
+	now := r.Clock.Now()
+	since, known := r.unkeptSince[p.UID]
+	if !known {
+		if r.unkeptSince == nil {
+			r.unkeptSince = map[types.UID]time.Time{}
+		}
+		r.unkeptSince[p.UID], since = now, now
+	}
+	return now.Sub(since) < keepPatience
+}
+
+// refused says whether the API server refuses a revision. A webhook may deny one as a conflict,
+// which is none of the policy's.
+func refused(err error) bool { return revisions.Refused(err) || apierrors.IsConflict(err) }
 
 // toKeep are the revisions that the next status names and the last does not. If that says that one
 // was refused, all are tried again.
@@ -139,7 +167,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 		Data: runtime.RawExtension{Raw: raw}, Revision: rev.Generation,
 	}
 	err = r.Client.Create(ctx, made)
-	if !revisions.Refused(err) {
+	if !refused(err) {
 		return err
 	}
 	list, listErr := r.revisionsOf(ctx, p)

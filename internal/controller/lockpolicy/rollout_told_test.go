@@ -193,6 +193,41 @@ func TestAnOutageAfterARefusalHoldsNothingUp(t *testing.T) {
 	w.kept()
 }
 
+// A webhook that is down answers as a server that is away does. A bad candidate must not stay in
+// force for as long.
+//
+// mutation: a keepRevisions without an end of its patience.
+func TestAnOutageHoldsAStatusUpForAShortWhileOnly(t *testing.T) {
+	w := trying(t, fixed)
+	w.refuse = apierrors.NewInternalError(errors.New("a webhook is away"))
+	w.edit(handOff)
+	if _, err := w.try(); err == nil {
+		t.Fatal("a short outage is not waited for")
+	}
+	w.refresh()
+	w.unkept()
+	w.play(60, 9, 2)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+	w.refuse = nil
+	w.refresh()
+	w.kept()
+}
+
+// A webhook denies with the code that it likes.
+//
+// mutation: a conflict of a revision that is taken for one of the policy.
+func TestADenialByAConflictIsARefusal(t *testing.T) {
+	w := trying(t, fixed)
+	w.refuse = apierrors.NewConflict(appsv1.Resource("controllerrevisions"), "r", errors.New("the webhook denies it"))
+	w.edit(handOff)
+	w.pass()
+	w.unkept()
+	w.refuse = nil
+	w.refresh()
+	w.kept()
+}
+
 // mutations: a text that is cut in the middle of a character, or not at all; one that is written
 // each time that it differs.
 func TestWhatIsSaidOfARefusalIsBoundedAndStays(t *testing.T) {

@@ -13,8 +13,9 @@ const (
 	// nearlyFull is from how many bytes beside its status on an object may have no room for one:
 	// etcd takes 1.5 MiB, and with each key who manages it, which is not counted here.
 	nearlyFull = 512 << 10
-	// meetWithin is the time in which a process tries the runs which another one may have found
-	// full. After a change of owner there may be thousands, and each costs three large writes.
+	// meetWithin is the time, from when a process begins to drive them, in which it tries the runs
+	// which another one may have found full. After a change of owner there may be thousands, and
+	// each costs three large writes.
 	meetWithin = time.Minute
 )
 
@@ -44,11 +45,12 @@ func (m *memory) form() lifecycle.Form {
 }
 
 // meet has a large run that nobody has written for a while tried a little later, at random: another
-// process may have found it full, and told nobody.
-func (m *memory) meet(run *v1alpha1.WorkflowRun, now time.Time, random func() float64) {
+// process may have found it full, and told nobody. None may have that is younger than this
+// process's work on its partition, which began at since: that is this process's own clock.
+func (m *memory) meet(run *v1alpha1.WorkflowRun, since, now time.Time, random func() float64) {
 	known := m.met
 	m.met = true
-	if known || !run.Unwritten() || now.Sub(run.CreationTimestamp.Time) < meetWithin {
+	if known || !run.Unwritten() || now.Sub(since) >= meetWithin || !run.CreationTimestamp.Time.Before(since.Truncate(time.Second)) {
 		return
 	}
 	if size, err := m.beside.of(run); err == nil && size > nearlyFull {

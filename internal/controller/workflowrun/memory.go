@@ -3,7 +3,6 @@
 package workflowrun
 
 import (
-	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // memory is what this process knows of one run beyond what the API server stores. Losing it (a
@@ -104,12 +104,20 @@ type doubt struct {
 }
 
 // doubtful notes that a write to a resourceVersion may or may not have taken effect, as may have
-// earlier ones to the same.
+// earlier ones to the same. Each try withdraws what the one before did: that is noted once.
 func (m *memory) doubtful(on string, withdraw []lifecycle.Withdrawal) {
-	if m.doubt != nil && m.doubt.on == on {
-		withdraw = append(m.doubt.withdraw, withdraw...)
+	if m.doubt == nil || m.doubt.on != on {
+		m.doubt = &doubt{on: on}
 	}
-	m.doubt = &doubt{on: on, withdraw: withdraw}
+	known := map[protocol.JobID]bool{}
+	for _, w := range m.doubt.withdraw {
+		known[w.ID] = true
+	}
+	for _, w := range withdraw {
+		if !known[w.ID] {
+			m.doubt.withdraw = append(m.doubt.withdraw, w)
+		}
+	}
 }
 
 // resolve ends the doubt about a write once the run is not any more what it was written to. If it
@@ -119,9 +127,12 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 	if m.doubt == nil || m.doubt.on == run.ResourceVersion {
 		return
 	}
-	inFlight := lifecycle.InFlight(run)
+	inFlight := map[protocol.JobID]bool{}
+	for _, id := range lifecycle.InFlight(run) {
+		inFlight[id] = true
+	}
 	for _, w := range m.doubt.withdraw {
-		if !slices.Contains(inFlight, w.ID) {
+		if !inFlight[w.ID] {
 			m.withdrawals = append(m.withdrawals, w)
 		}
 	}

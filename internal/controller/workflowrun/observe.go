@@ -43,6 +43,7 @@ type pass struct {
 	spec   v1alpha1.WorkflowRunSpec // of the run as it is stored: run has the steps of its Workflow
 	losses uint64                   // how often NATS had lost data when the pass began
 	shrunk bool                     // the run is to be written again, in a form that needs less room
+	asIs   bool                     // the status was written as it is: see putUnchanged
 	while  context.Context          //nolint:containedctx // ends when this process may write the run no more
 	later  time.Time                // when another pass is due, as far as this one has found out; zero: none is
 	notYet time.Time                // until when a write has to wait that this pass would have made; zero: none has to
@@ -127,7 +128,7 @@ func (r *Reconciler) recall(ctx context.Context, cached *v1alpha1.WorkflowRun) *
 	p.run = p.mem.newest(cached)
 	now := r.Clock.Now()
 	p.mem.roomAgain(p.run, now)
-	p.mem.meet(p.run, now, r.Rand)
+	p.mem.meet(p.run, r.Driven.Since(p.run.UID), now, r.Rand)
 	return p
 }
 

@@ -23,6 +23,9 @@ import (
 // It is a PUT, not a merge patch: the API server's merge patch drops nulls inside lists, and
 // outputs may hold nulls (ADR 0003).
 func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
+	if err := tryUnchanged(ctx, p); err != nil {
+		return err
+	}
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
 	tried, err := p.put(ctx, next)
@@ -32,7 +35,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	p.mem.lastWrite.Applied = applied(d.Verdicts)
 	p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
 	if err != nil {
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
+		if outage(err) { // else it is known that nothing took effect
 			p.mem.doubtful(p.run.ResourceVersion, d.Withdraw)
 		}
 		return &writeError{err: fmt.Errorf("write status: %w", err), ending: lifecycle.Finished(next)}
@@ -78,8 +81,9 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 
 // writeError is why a status was not written.
 type writeError struct {
-	err    error
-	ending bool // the write would have ended the run
+	err       error
+	ending    bool // the write would have ended the run
+	unchanged bool // it was the status as it is: no result is to blame
 }
 
 func (e *writeError) Error() string { return e.err.Error() }

@@ -219,6 +219,9 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	if until := notBefore(p); !until.IsZero() {
 		return p.again(until), true, nil
 	}
+	if result, idle := idles(ctx, p); idle {
+		return result, true, nil
+	}
 	if p.notYet = restsWithMany(p); !p.notYet.IsZero() {
 		return p.again(p.notYet), true, nil
 	}
@@ -256,10 +259,8 @@ func (p *pass) withoutNeed(ctx context.Context, plan lifecycle.Decision) (result
 		result, done = restAhead(p, plan)
 		return result, done, nil
 	}
-	off, at := standsOff(p), p.slot.ExpectedUntil(p.r.Clock.Now())
+	at := p.slot.ExpectedUntil(p.r.Clock.Now())
 	switch {
-	case plan.Changed && !off.IsZero():
-		return p.again(off), true, nil
 	case plan.Changed && !at.IsZero():
 		return p.again(pacing.Earliest(plan.Wake, at)), true, nil
 	case plan.Changed || p.lock.Wanted(p.run):

@@ -77,20 +77,30 @@ func (m *memory) newer(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 // unwritten ends a pass whose write the API server did not take, for a reason that may last. In an
 // outage results go back to NATS when their patience is over, and none is to blame. A refusal may
 // be for one of the results in the write: half of them are tried at a time, until one is refused
-// alone; only that one counts as failed, and the others do not wait for it.
+// alone; only that one counts as failed, and the others do not wait for it. None is to blame if the
+// status as it is would be refused, too.
 func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
-	carried := p.batch.Carried()
+	n := len(p.batch.Carried())
 	var write *writeError
 	ending := errors.As(cause, &write) && write.ending
-	switch n := len(carried); {
+	switch {
 	case tooLarge(cause) && (n == 0 || ending):
 		return p.shrink(ctx, cause), nil
 	case outage(cause):
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
-	case n == 0:
+	case n == 0 || refusesUnchanged(ctx, p, cause):
 		p.handBack(ctx, cause)
 		return standOff(ctx, p, cause), nil
+	}
+	blame(ctx, p, cause)
+	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
+}
+
+// blame is for a write that was refused for one of the results in it, perhaps.
+func blame(ctx context.Context, p *pass, cause error) {
+	carried := p.batch.Carried()
+	switch n := len(carried); {
 	case p.batch.CarriesFound():
 		p.questions.Refused(p.batch.FailureWait, cause)
 		log.FromContext(ctx).Info("A write with results that were not delivered is refused: they wait", "results", n, "cause", cause.Error())
@@ -103,7 +113,6 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 		log.FromContext(ctx).Error(cause, "A result is refused", "job", one.Fact.ID.String(), "failures", one.Failures+1, "budget", budget)
 		p.batch.Refuse(ctx, one, cause, budget)
 	}
-	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
 }
 
 // triesForSize is how often a result is tried for which the object has no room. Each try is a write

@@ -192,7 +192,9 @@ var _ = Describe("a run whose object is full", func() {
 	It("before its first write costs its next owner nothing at once, and no more after an edit that makes no room", func(ctx SpecContext) {
 		run := w.create(ctx, diamond())
 		w.fill(ctx, run)
+		r.kill(ctx)
 		w.clock.Step(2 * time.Minute)
+		r = w.newReplica(ctx, "next")
 		r.Rand = func() float64 { return 0.5 }
 		refused := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
 		first := r.mustPass(ctx, run).RequeueAfter

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,19 +29,21 @@ type standoff struct {
 	on    uint64 // what others may edit of the run, in short: what is decided after an edit may be taken
 	tries int    // that were refused
 	until time.Time
+	all   bool // even the status as it is was refused: results wait, too
+	cause error
 }
 
 // standOff ends a pass whose write was refused, and not for one of its results: an admission policy
 // forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
-// Only an edit of the run is tried at once, or a result: deadlines wait. What needs no write is
-// done. Results that wait go back to NATS when their patience is over. Slot and locks are kept: a
-// write of before, whose answer was lost, may have been taken.
+// Only an edit of the run is tried at once, or a result, if one may help: deadlines wait. Slot and
+// locks are kept: a write of before, whose answer was lost, may have been taken.
 func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 	tellRefused(p, cause)
 	m, now := &p.mem.standoff, p.r.Clock.Now()
 	if on := editable(p.run); m.on != on {
-		*m = standoff{on: on}
+		*m = standoff{on: on, all: m.all}
 	}
+	m.cause = cause
 	m.until = now.Add(pacing.NoRoom(m.tries, lookAgain))
 	m.tries++
 	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
@@ -60,10 +64,79 @@ func comesAgain(until, patience, now time.Time) time.Time {
 // standsOff is until when a run is not written whose status was refused; zero: it may be tried.
 func standsOff(p *pass) time.Time {
 	m := &p.mem.standoff
-	if m.tries == 0 || !m.until.After(p.r.Clock.Now()) || p.batch.Waits() || p.ahead.Lags() || m.on != editable(p.run) {
+	if m.tries == 0 || !m.until.After(p.r.Clock.Now()) || p.ahead.Lags() || p.ahead.Closes || (p.batch.Waits() && !m.all) || m.on != editable(p.run) {
 		return time.Time{}
 	}
 	return m.until
+}
+
+// idles ends a pass over a run that stands off. It does what is left of before and needs no
+// status: jobs are withdrawn, and results that wait go back to NATS when their patience is over. It
+// asks for no slot and no lock, which it could not write: others have them meanwhile.
+func idles(ctx context.Context, p *pass) (result reconcile.Result, done bool) {
+	off := standsOff(p)
+	if off.IsZero() {
+		return reconcile.Result{}, false
+	}
+	p.handBack(ctx, p.mem.standoff.cause)
+	if err := p.withdraw(ctx); err != nil {
+		return p.effectsAgain(ctx, err), true
+	}
+	p.notYet = comesAgain(off, p.batch.PatienceEnds(resultPatience), p.r.Clock.Now())
+	return p.again(p.notYet), true
+}
+
+// tryUnchanged writes the status as it is, before one with results, while the API server refuses
+// even that: one try is enough then, and it is none of a result.
+func tryUnchanged(ctx context.Context, p *pass) error {
+	if !p.mem.standoff.all || len(p.batch.Carried()) == 0 {
+		return nil
+	}
+	if err := putUnchanged(ctx, p); err != nil {
+		return &writeError{err: err, unchanged: true}
+	}
+	p.mem.standoff.all = false
+	return nil
+}
+
+// refusesUnchanged says whether the API server refuses even the status as it is, so that no result
+// in the write is to blame. That is tried before others are tried apart, and before one is blamed.
+func refusesUnchanged(ctx context.Context, p *pass, cause error) bool {
+	var write *writeError
+	if errors.As(cause, &write) && write.unchanged {
+		return true
+	}
+	if tooLarge(cause) || p.asIs || (len(p.batch.Carried()) > 1 && p.mem.suspects > 0) {
+		return false
+	}
+	bounded, stop := context.WithTimeout(ctx, passTimeout)
+	defer stop()
+	err := putUnchanged(bounded, p)
+	if err == nil || overtaken(err) {
+		return false
+	}
+	p.mem.standoff.all = true
+	p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false
+	return true
+}
+
+// overtaken says that a write was refused for what others did to the run.
+func overtaken(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isStaleWriter(err)
+}
+
+// putUnchanged writes the status as it is. etcd is not asked to store that, but whoever may refuse
+// a status is.
+func putUnchanged(ctx context.Context, p *pass) error {
+	p.asIs = true
+	tried, err := p.put(ctx, p.run.DeepCopy())
+	if tried {
+		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
+	}
+	if err != nil {
+		return fmt.Errorf("write the status as it is: %w", err)
+	}
+	return nil
 }
 
 // ownPrefix begins the annotations that the operator reads and writes.

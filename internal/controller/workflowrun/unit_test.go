@@ -99,6 +99,19 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// mutation: a doubtful that notes what is noted already.
+func TestTheSameDoubtIsKeptOnce(t *testing.T) {
+	list := []lifecycle.Withdrawal{{ID: attempt("s1"), Topic: topic}, {ID: attempt("s2"), Topic: topic}}
+	m := &memory{}
+	m.doubtful("7", list[:1])
+	for range 3 {
+		m.doubtful("7", list)
+	}
+	if diff := cmp.Diff(list, m.doubt.withdraw); diff != "" {
+		t.Errorf("in doubt (-want +got):\n%s", diff)
+	}
+}
+
 func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
 	ms := &memories{}
 	key := types.NamespacedName{Name: "run"}

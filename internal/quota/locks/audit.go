@@ -17,7 +17,8 @@ type findings struct {
 	drop    []store.Dropping // over, or cannot be written any more
 	unknown []string         // tickets of runs that the view does not have
 	missing []string         // tickets that hold by status, and not in Redis, if the view is right
-	idle    []string         // have something that status does not say, and that can still be written
+	idle    []string         // hold what status does not say, and that can still be written
+	places  []string         // wait, which status does not say
 	wake    map[types.UID]bool
 }
 
@@ -33,7 +34,7 @@ type limitOf func(lock string) (permits int, ok bool)
 //	not, at a newer version    drop: nobody can write it
 //	not, at that version       idle: wake; see controller
 //	waits by status                                            wake, if there is room         wake: it takes a place
-//	does not                                                   idle
+//	does not                                                   idle: places
 func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf) findings {
 	f := findings{wake: map[types.UID]bool{}}
 	has := map[string]bool{}
@@ -86,7 +87,7 @@ func (f *findings) place(runs map[types.UID]fact, w store.Waiter) {
 	case w.Refused != "":
 		f.wake[run.uid] = true // it was not told yet
 	case !p.Waits || run.suspended:
-		f.idle = append(f.idle, ticket)
+		f.places = append(f.places, ticket)
 	}
 }
 

@@ -141,13 +141,13 @@ func TestWhatAResyncFinds(t *testing.T) {
 		"one that is younger than what we see": {run(Part{}), hold("11"), findings{idle: []string{"r"}}},
 		"a place of a run that is gone":        {nil, place, findings{unknown: []string{"r"}}},
 		"a place of one that is over":          {run(Part{Over: true}), place, findings{drop: []store.Dropping{{Ticket: "r"}}}},
-		"a place of one that does not wait":    {run(Part{}), place, findings{idle: []string{"r"}}},
+		"a place of one that does not wait":    {run(Part{}), place, findings{places: []string{"r"}}},
 		"held by status, and not in Redis":     {run(Part{Holds: held}), store.LocksSnapshot{}, findings{missing: []string{"r"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := audit(c.runs, c.s, oneEach)
 			if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) ||
-				!slices.Equal(got.unknown, c.want.unknown) {
+				!slices.Equal(got.unknown, c.want.unknown) || !slices.Equal(got.places, c.want.places) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})

@@ -150,7 +150,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err := c.dropAll(ctx, slices.Concat(f.drop, gone)); err != nil {
 		return err
 	}
-	failed := errors.Join(c.takeIdle(ctx, v, f.idle), c.endRing(ctx, v, s, f.wake))
+	failed := errors.Join(c.takeIdle(ctx, v, f), c.endRing(ctx, v, s, f.wake))
 	for _, w := range s.Waiters {
 		if asksAgain(v, w, changed) {
 			f.wake[uidOf(w.Ticket.ID)] = true
@@ -293,37 +293,51 @@ func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Droppi
 	return all, nil
 }
 
-// takeIdle takes what a ticket has for a while without that status says so. The run is marked
-// first: who was granted it before can then not write it any more.
-func (c *Controller) takeIdle(ctx context.Context, v *view, idle []string) error {
+// takeIdle takes what a ticket has for a while without that status says so. A run that holds is
+// marked first: who was granted it before can then not write it any more. A place cannot be
+// written, so it just goes; if it has become a hold, that stays.
+func (c *Controller) takeIdle(ctx context.Context, v *view, f findings) error {
 	now, seen := c.clock.Now(), map[string]time.Time{}
-	var failed error
-	for _, ticket := range idle {
+	lasts := func(ticket string) bool {
 		since, known := c.idle[ticket]
 		if !known {
 			since = now
 		}
 		seen[ticket] = since
-		if now.Sub(since) < idleTime {
-			continue
+		return now.Sub(since) >= idleTime
+	}
+	var failed error
+	for _, ticket := range f.idle {
+		if lasts(ticket) {
+			failed = errors.Join(failed, c.takeBack(ctx, v.runs[uidOf(ticket)], ticket))
 		}
-		failed = errors.Join(failed, c.takeBack(ctx, v.runs[uidOf(ticket)], ticket))
+	}
+	var places []store.Dropping
+	for _, ticket := range f.places {
+		if lasts(ticket) {
+			places = append(places, store.Dropping{Ticket: ticket, Seen: v.runs[uidOf(ticket)].version})
+		}
 	}
 	c.idle = seen
-	return failed
+	return errors.Join(failed, c.dropAll(ctx, places))
 }
 
+// takeBack takes a hold, and wakes who is next before it wakes the run: that would have the lock
+// again.
 func (c *Controller) takeBack(ctx context.Context, run fact, ticket string) error {
 	marked, err := c.mark(ctx, run, c.newID())
 	if err != nil || marked == nil {
 		return err // also if it is gone: that is for the next resync
 	}
-	d := store.Dropping{Ticket: ticket, Seen: marked.version}
-	if p, _ := marked.part(ticket); len(p.Holds) > 0 && !p.Over {
+	p, _ := marked.part(ticket)
+	if len(p.Holds) > 0 && !p.Over {
 		return nil
 	}
-	c.wake(run.name) // if it waits, it takes a place again
-	return c.dropAll(ctx, []store.Dropping{d})
+	err = c.dropAll(ctx, []store.Dropping{{Ticket: ticket, Seen: marked.version}})
+	if p.Waits {
+		c.wake(run.name) // it takes a place again
+	}
+	return err
 }
 
 // closed has locks rebuilt that are closed, and says whether they are. Data that is older than what

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+)
+
+var _ = Describe("a policy that forbids each status of a run", func() {
+	// mutations: unwritten that blames a result without trying the status as it is; standsOff that
+	// lets each result be tried; persist that tries the results before the status as it is.
+	for what, suspended := range map[string]bool{"first a status without results": true, "no status but with results": false} {
+		It("blames no result for it, though they come again and again: "+what, func(ctx SpecContext) {
+			const budget = 3
+			w := newWorld(ctx)
+			w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDeliveries: budget, MaxDelaySeconds: 1}})
+			r := w.newReplica(ctx, "r")
+			run := w.create(ctx, diamond())
+			r.inFlight(ctx, run, 2)
+			if suspended {
+				w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+			}
+			r.refuse = func(*v1alpha1.WorkflowRun) error { return refused() }
+			writes := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
+			for _, t := range w.takeAll(ctx, 2) {
+				t.succeed(ctx)
+			}
+			began := w.clock.Now()
+			until(ctx, "an hour is over, and both results came more often than they may fail", func() bool {
+				r.pump(ctx)
+				wait := r.mustPass(ctx, run).RequeueAfter
+				if w.clock.Since(began) < time.Hour || len(r.Batches.Inbox.Waiting(run.UID)) > 0 {
+					w.clock.Step(max(time.Second, wait))
+				}
+				given := w.settledWith(run)
+				return w.clock.Since(began) >= time.Hour && len(of("a", given)) > budget && len(of("b", given)) > budget
+			})
+			Expect(writes()).To(And(BeNumerically(">=", 2), BeNumerically("<=", 22)))
+			for _, s := range w.settledWith(run) {
+				Expect(s.failures).To(BeZero())
+			}
+			Expect(r.recorder.count("Warning StatusRefused")).To(Equal(1))
+
+			r.refuse = nil
+			if suspended {
+				w.patch(ctx, run, `{"spec":{"suspend":false}}`)
+			}
+			w.clock.Step(lookAgain)
+			Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(w.deadLetters(ctx)).To(BeEmpty())
+		}, NodeTimeout(2*patience))
+	}
+
+	// mutation: a pass that stands off and asks for locks all the same; takeBack that wakes before
+	// it drops, or marks each time.
+	It("lets others have the locks that it was granted", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "r")
+		woken, locks := r.locked(ctx)
+		a := w.create(ctx, diamond(), withLocks(mutex("m")))
+		r.refuse = func(now *v1alpha1.WorkflowRun) error {
+			if now.UID == a.UID {
+				return refused()
+			}
+			return nil
+		}
+		for range 4 {
+			w.clock.Step(r.mustPass(ctx, a).RequeueAfter)
+		}
+		r.mustPass(ctx, a) // it stands off for more than a minute now
+		b := w.create(ctx, diamond(), withLocks(mutex("m")))
+		r.drive(ctx, b, withReason(v1alpha1.ReasonWaitingForLock))
+		resync := func() {
+			GinkgoHelper()
+			Expect(locks.Resync(ctx)).To(Succeed())
+			if woken.take(a) {
+				r.mustPass(ctx, a)
+			}
+		}
+		resync()
+		w.clock.Step(10 * time.Second)
+		resync()
+		Expect(woken.take(b)).To(BeTrue())
+		r.mustPass(ctx, b)
+		Expect(w.get(ctx, b).Status.Locks).To(HaveLen(1))
+		marked := w.get(ctx, a).ResourceVersion
+		for range 2 {
+			w.clock.Step(10 * time.Second)
+			resync()
+		}
+		Expect(w.get(ctx, a).ResourceVersion).To(Equal(marked), "it is marked no more")
+		r.refuse = nil
+		r.finish(ctx, b)
+		w.clock.Step(lookAgain)
+		r.finish(ctx, a)
+	}, NodeTimeout(2*patience))
+
+	// mutation: a pass that stands off and takes nothing back.
+	It("has the withdrawals of before made all the same", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{{Name: "s", Job: &v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 60}})
+		r.inFlight(ctx, run, 1)
+		r.hook = func(_ context.Context, at string) error {
+			if at == "withdraw/before" {
+				return &results.RetryError{After: time.Second, Cause: errNoNATS}
+			}
+			return nil
+		}
+		w.clock.Step(61 * time.Second)
+		r.mustPass(ctx, run) // its time is over, and the job stays
+		r.refuse = func(*v1alpha1.WorkflowRun) error { return refused() }
+		m := r.memories.peek(client.ObjectKeyFromObject(run))
+		until(ctx, "it stands off", func() bool {
+			r.turn(ctx, run)
+			return m.standoff.tries > 1
+		})
+		Expect(w.jobsQueued(ctx)).To(Equal(1))
+		r.hook = nil
+		r.mustPass(ctx, run)
+		Expect(w.jobsQueued(ctx)).To(BeZero())
+		r.refuse = nil
+		w.clock.Step(lookAgain)
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	// mutation: persist that doubts a write which was refused.
+	It("leaves no doubt about what was written", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		r.refuse = func(*v1alpha1.WorkflowRun) error { return refused() }
+		for range 3 {
+			w.clock.Step(time.Minute)
+			r.mustPass(ctx, run)
+		}
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).doubt).To(BeNil())
+		r.refuse = nil
+		w.clock.Step(time.Minute)
+		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+	}, NodeTimeout(2*patience))
+
+	// mutation: meet that goes by the clock, and not by how long the run's owner has driven it.
+	It("is not looked for in a large run that is new, by a clock that is ahead", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		w.clock.Step(2 * time.Minute)
+		run := w.create(ctx, diamond())
+		w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","uid":"x","name":%q}]}}`, strings.Repeat("x", nearlyFull)))
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Unwritten()).To(BeFalse())
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})

@@ -50,7 +50,7 @@ func nothingFromOutside(d *draft) bool {
 // mayBeAhead says whether the run is in a state in which it may be ahead of its status: it was let
 // in before, or needs nobody to let it in, and it does not end.
 func mayBeAhead(d *draft) bool {
-	if d.ends() || d.st.Ending != nil || !status.Admitted(&d.st) {
+	if d.ends() || d.endsNext || d.st.Ending != nil || !status.Admitted(&d.st) {
 		return false
 	}
 	if !d.run.Unwritten() {

@@ -19,7 +19,7 @@ func shutDown(d *draft) {
 		if d.st.Ending != nil {
 			return
 		}
-		finish(d, report.Cancelled(d.st.Steps))
+		endSoon(d, report.Cancelled(d.st.Steps))
 	}
 }
 

@@ -86,7 +86,7 @@ func decideUnlocked(in Input) *draft {
 	// A result at hand waits for the object store, and the deadline for it.
 	none := newDraft(in)
 	none.out.Verdicts = verdicts(in.Results, Waiting)
-	none.out.Needs, none.left, none.answers.deferred = with.out.Needs, with.left, true
+	none.out.Needs, none.left, none.store.postponed, none.answers.deferred = with.out.Needs, with.left, with.store.postponed, true
 	return none
 }
 

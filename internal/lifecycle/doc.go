@@ -165,6 +165,13 @@
 // false. All results of a batch are applied before one of them ends the run; so are those to
 // attempts that began ahead of status, see below.
 //
+// A decision may have to leave results to the next one, because their outputs are more than it may
+// load. Under the lock a failed step, Cancel and the end of the parent wait for these: nothing
+// begins, what is known is written, and the next decision comes at once. It ends the run if it can
+// apply no result, so what cannot be loaded holds up no end. A deadline waits as for any answer.
+// Terminate, deletion, a step whose expression fails as it begins, a run without room for its
+// status, and an end without the lock do not wait.
+//
 // # Answers before time-outs
 //
 // A time-out of an attempt is decided only when the stream of results has no answer to it. Not all

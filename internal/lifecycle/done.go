@@ -3,8 +3,11 @@
 package lifecycle
 
 import (
+	"slices"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -16,21 +19,64 @@ func endIfDone(d *draft) {
 	case d.st.Ending != nil:
 		endIfCleanedUp(d)
 	case d.failure != nil:
-		finish(d, report.FailedByStep(d.failure.reason, &d.st.Steps[d.failure.step]))
+		endSoon(d, report.FailedByStep(d.failure.reason, &d.st.Steps[d.failure.step]))
 	default:
 		endIfAllOver(d)
 	}
 }
 
+// endSoon ends spec.steps for a reason that lets what is at hand count first, and does so with the
+// next decision where this one could not load all of it: see finish.
+func endSoon(d *draft, e report.End) {
+	if d.resultsFirst {
+		d.endsNext = true
+		return
+	}
+	finish(d, e)
+}
+
+// leavesResults says whether the run is not to end with this decision for a failure or a cancel,
+// because it left results of steps under way to the next one. It took others, so each decision
+// leaves fewer: nothing begins meanwhile.
+func leavesResults(d *draft) bool {
+	if !d.store.postponed || d.in.Lock.State != LockHeld || d.in.Form != FormFull || !slices.Contains(d.out.Verdicts, Applied) {
+		return false
+	}
+	for k, v := range d.out.Verdicts {
+		if i, known := d.plan.Index[d.in.Results[k].ID.Step]; v == Waiting && known && !status.Ended(d.st.Steps[i].Phase) {
+			return true
+		}
+	}
+	return false
+}
+
+// failedBefore ends the run for a step that failed with an earlier decision, which left results to
+// this one: see endSoon.
+func failedBefore(d *draft) bool {
+	for i := range min(d.plan.Main, len(d.st.Steps)) {
+		if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepFailed && fatal(d, i) {
+			endSoon(d, report.FailedByStep(failureReason(s.Error), s))
+			return true
+		}
+	}
+	return false
+}
+
+// failureReason is why a run failed with a step.
+func failureReason(e *v1alpha1.StepError) string {
+	if e != nil && e.Code == facts.CodeOutputTooLarge {
+		return v1alpha1.ReasonOutputTooLarge
+	}
+	return v1alpha1.ReasonStepFailed
+}
+
 // endIfAllOver ends the run when the last of spec.steps is over.
 func endIfAllOver(d *draft) {
+	if failedBefore(d) {
+		return
+	}
 	for i := range min(d.plan.Main, len(d.st.Steps)) {
-		s := &d.st.Steps[i]
-		switch {
-		case s.Phase == v1alpha1.StepFailed && fatal(d, i):
-			finish(d, report.FailedByStep(v1alpha1.ReasonStepFailed, s))
-			return
-		case !d.plan.Lets(i, s.Phase):
+		if !d.plan.Lets(i, d.st.Steps[i].Phase) {
 			return
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -127,13 +126,9 @@ func settleItems(d *draft, it *fanout.Items) {
 	reportItems(d, it)
 	switch {
 	case it.Problem != nil:
-		reason := v1alpha1.ReasonStepFailed
-		if it.Problem.Code == facts.CodeOutputTooLarge {
-			reason = v1alpha1.ReasonOutputTooLarge
-		}
 		e := *it.Problem
 		dropItems(d, it.Step)
-		stepFailed(d, it.Step, e, reason)
+		stepFailed(d, it.Step, e, failureReason(&e))
 	case it.Done():
 		finishItems(d, it)
 	}

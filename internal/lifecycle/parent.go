@@ -63,6 +63,6 @@ func followParent(d *draft) {
 	case p.Terminated:
 		endRun(d, report.ParentTerminated(p, d.st.Steps))
 	case p.Over != "" && d.st.Ending == nil:
-		finish(d, report.ParentOver(p, d.st.Steps))
+		endSoon(d, report.ParentOver(p, d.st.Steps))
 	}
 }

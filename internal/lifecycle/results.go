@@ -32,6 +32,7 @@ func applyResults(d *draft) {
 	}
 	catchUp(d)
 	d.answers.note(d.in.Results, d.out.Verdicts)
+	d.resultsFirst = leavesResults(d)
 	endIfDone(d)
 }
 

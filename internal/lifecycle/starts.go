@@ -16,9 +16,10 @@ func startSteps(d *draft) {
 	if d.run.Spec.Suspend {
 		leaveLockQueues(d)
 	}
-	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.answers.outOfTime {
+	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.answers.outOfTime || d.endsNext {
 		return
 	}
+	d.resultsFirst = false // a step whose expression fails ends the run at once: what began beside it goes out with no decision
 	main := d.st.Ending == nil
 	startAll(d)
 	if main && d.st.Ending != nil && d.ended == nil {

@@ -21,6 +21,7 @@ type Decision struct {
 	Lists     map[string][]any           // items of steps with forEach, by step, and keys of locks that are waited for: worth keeping for the next decision
 	Evaluated *Evaluated                 // what expressions gave so far, for the next decision of this pass; nil: none was evaluated
 	Cut       bool                       // expressions are left for the next decision, which is to be made at once: those so far took what a pass may
+	Postponed bool                       // outputs in the object store are left for the next decision: they are more than one may load
 
 	MayLag     bool            // Dispatch may be carried out before Status is written: see Running ahead
 	NeedsNewer int32           // the run is left alone: the version that an operator has to know for it; 0: this core knows it

@@ -34,6 +34,7 @@ func complete(d *draft) Decision {
 	d.out.Status = d.st
 	d.out.Changed = lockChanged(d) || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
 	d.out.Changed = d.out.Changed || d.in.Glance && d.left
+	d.out.Postponed = d.store.postponed
 	d.out.Cut, d.out.Evaluated = d.left && !d.in.Glance, d.view.Done.All()
 	d.out.Wake, d.out.Deferred = wakeAt(d), d.answers.deferred
 	d.out.MayLag = d.out.Changed && mayLag(d)

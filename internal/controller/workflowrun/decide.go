@@ -21,7 +21,7 @@ import (
 // the object store, the stream or the API server cannot be asked, what the decision lacks is left
 // undone, to be tried again soon: the rest of it is good, a cancel above all.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
-	for {
+	for tries := p.outputs.Tries(); ; {
 		d := lifecycle.Decide(p.input(ctx, lock))
 		p.evaluated = d.Evaluated
 		noteValid(p)
@@ -37,8 +37,8 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		case !d.Needs.Outputs():
 			return d
 		}
-		if err := p.outputs.Supply(ctx, d.Needs); err != nil {
-			p.outputsMissing(ctx, d, err)
+		if !tries.Supply(ctx, d.Needs) {
+			p.outputsMissing(ctx, d, tries.Cause)
 			return d
 		}
 	}

@@ -232,6 +232,32 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 		Expect(recoveries("Published")).To(BeEquivalentTo(1))
 	}, NodeTimeout(2*patience))
 
+	// mutation: observe.go begin that keeps what was found out of outputs makes this fail.
+	It("what was stored for a result that waits for the lock is stored again", func(ctx SpecContext) {
+		w.policy(ctx, brief())
+		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b")})
+		r.inFlight(ctx, run, 2)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run) // the lease lingers no more
+		r.hook = failing("acquire/before")
+		for _, t := range w.takeAll(ctx, 2) {
+			if t.id.Step == "a" {
+				t.say(ctx, `{"status":"Succeeded","output":`+large(90<<10)+`}`)
+			}
+		}
+		r.pumpAll(ctx, 1)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.objects(ctx)).To(HaveLen(1))
+		Expect(r.memories.of(client.ObjectKeyFromObject(run), run.UID).outputs).NotTo(BeEmpty())
+
+		w.loseNATS(ctx, r, w.nats.RestartEmpty)
+		until(ctx, "all losses are noticed", func() bool { return r.bus.Losses() == 2 })
+		r.hook = nil
+		now := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return stepOf(now, "a").Phase == v1alpha1.StepSucceeded })
+		Expect(w.objects(ctx)).To(ConsistOf(stepOf(now, "a").OutputRef.Name))
+	}, NodeTimeout(2*patience))
+
 	It("many large inputs are rendered again in portions, one pass after the other", func(ctx SpecContext) {
 		const items = 60
 		steps, inputs := fanOut(items, items, v1alpha1.FailStep)

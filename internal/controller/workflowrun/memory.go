@@ -60,8 +60,9 @@ type memory struct {
 	lastWriteBytes int
 	beside         beside
 	// outputs is what was found out about outputs in the object store for the results that wait,
-	// without their bytes.
-	outputs lifecycle.Payloads
+	// without their bytes. It holds for as long as NATS has lost data so many times.
+	outputs       lifecycle.Payloads
+	outputsLosses uint64
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It
 	// is halved until a result is refused alone (blamed), and ends with the next write that is
 	// taken after that; or once as many were taken as were refused together (suspects): then none

@@ -151,6 +151,9 @@ func (p *pass) begin() {
 	p.lock = p.r.Leases.Session(&p.mem.lock, p.key, p.run.UID, p.policy)
 	beginAhead(p, p.tenantName())
 	p.jobs = p.r.Dispatch.Session(&p.mem.jobs, p.losses)
+	if m := p.mem; m.outputsLosses != p.losses {
+		m.outputs, m.outputsLosses = nil, p.losses
+	}
 	p.outputs = outputs.New(p.r.Outputs, p.desk, p.mem.outputs)
 	p.questions = p.r.Stream.Questions(&p.mem.asking, p.losses)
 }

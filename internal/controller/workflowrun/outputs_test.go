@@ -43,6 +43,19 @@ func (h hookedOutputs) Drop(ctx context.Context, names []string) error {
 	return h.r.around(ctx, "drop", func() error { return h.r.bus.Payloads.Drop(ctx, names) })
 }
 
+// withoutOne is an object store that does not answer about one object.
+type withoutOne struct {
+	hookedOutputs
+	away string
+}
+
+func (o withoutOne) Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error) {
+	if ref.Name == o.away {
+		return nil, errTest
+	}
+	return o.hookedOutputs.Get(ctx, ref)
+}
+
 // impatient has any upload that did not name its parts yet taken for broken off: servers have
 // their own clock.
 type impatient struct{ *payloads.Store }
@@ -193,6 +206,29 @@ var _ = Describe("outputs in the object store", func() {
 		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 		Expect(r.drive(ctx, run, lifecycle.Finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(patience))
+
+	// mutation: decide that ends with the first Supply that fails makes this fail.
+	It("of which one cannot be read hold up no other", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.createFanOut(ctx, 10, 10)
+		r.inFlight(ctx, run, 10)
+		tasks := w.takeAll(ctx, 10)
+		var away string
+		for k, t := range tasks {
+			output := large(100<<10 + k)
+			t.say(ctx, w.upload(ctx, t.id, output))
+			away = protocol.NewOutputRef(t.id, []byte(output)).Name
+		}
+		r.pumpAll(ctx, 10)
+		r.Outputs = withoutOne{hookedOutputs{r}, away}
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(lifecycle.InFlight(w.get(ctx, run))).To(HaveLen(1))
+
+		r.Outputs = hookedOutputs{r}
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
 
 	// mutation: a tombstone without outputs, or a collector that drops none, makes this fail; one
 	// that drops what belongs to runs that exist does, too.

@@ -50,21 +50,42 @@ func manyAhead(n int) (*v1alpha1.WorkflowRun, []busresults.Answer) {
 	return run, answers
 }
 
+// largeItems is a run with a step over two items. Their outputs are with the object store, and have
+// together more than a decision may load.
+func largeItems() (run *v1alpha1.WorkflowRun, answers []busresults.Answer, objects map[string][]byte) {
+	run, answers = manyAhead(0)
+	each := step("b0")
+	each.ForEach = &v1alpha1.ForEach{Items: "${[0, 1]}", MaxParallel: 2}
+	run.Spec.MaxParallelSteps, run.Spec.Steps, objects = 2, append(run.Spec.Steps, each), map[string][]byte{}
+	for _, item := range []string{"0", "1"} {
+		id := attempt("b0")
+		id.Item = item
+		data := fmt.Appendf(nil, "%q", strings.Repeat(item, 5<<20))
+		ref := protocol.NewOutputRef(id, data)
+		objects[ref.Name] = data
+		answers = append(answers, busresults.Answer{ID: id, Result: protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &ref}, PublishedAt: epoch})
+	}
+	return run, answers, objects
+}
+
 // The lock of a run is not to be had, and its deadline is over. What was answered counts in the
 // write of the end, as far as it can be had, and that comes within a minute or so.
 //
-// mutations: putOff without Missing fails "more expressions than a pass may evaluate"; putOff
-// without Heard fails "more results than are read at a time".
+// mutations: putOff without Missing fails "more expressions than a pass may evaluate", or "more
+// outputs than a pass may load"; putOff without Heard fails "more results than are read at a time".
 func TestADeadlineWithoutTheLockWaitsForAMinute(t *testing.T) {
 	many, answers := manyAhead(30)
 	few, some := manyAhead(2)
+	items, referred, objects := largeItems()
 	for name, c := range map[string]struct {
-		run  *v1alpha1.WorkflowRun
-		page busresults.AnswerPage
-		says string
+		run    *v1alpha1.WorkflowRun
+		page   busresults.AnswerPage
+		second v1alpha1.StepPhase
+		says   string
 	}{
-		"more expressions than a pass may evaluate": {many, busresults.AnswerPage{Next: 32, Answers: answers}, "more than a pass may evaluate"},
-		"more results than are read at a time":      {few, busresults.AnswerPage{Next: 129, More: true, Answers: some[:2]}, "more results than are read"},
+		"more expressions than a pass may evaluate": {many, busresults.AnswerPage{Next: 32, Answers: answers}, v1alpha1.StepSucceeded, "more than a pass may evaluate"},
+		"more results than are read at a time":      {few, busresults.AnswerPage{Next: 129, More: true, Answers: some[:2]}, v1alpha1.StepSucceeded, "more results than are read"},
+		"more outputs than a pass may load":         {items, busresults.AnswerPage{Next: 4, Answers: referred}, v1alpha1.StepCancelled, "more than a pass may load"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(epoch)
@@ -85,7 +106,11 @@ func TestADeadlineWithoutTheLockWaitsForAMinute(t *testing.T) {
 					in.Now, in.Results, in.Answers = clk.Now(), p.batch.Facts(), p.questions.Answers()
 					d = lifecycle.Decide(in)
 				}
-				for decide(); d.Needs.Answers && p.questions.Ask(t.Context(), "uid", p.batch); {
+				in.Payloads = lifecycle.Payloads{}
+				for decide(); len(d.Needs.Load) > 0 || d.Needs.Answers && p.questions.Ask(t.Context(), "uid", p.batch); {
+					for _, ref := range d.Needs.Load {
+						in.Payloads[ref.Name] = lifecycle.Payload{Data: objects[ref.Name]}
+					}
 					decide()
 				}
 				putOff(p, &d)
@@ -93,7 +118,7 @@ func TestADeadlineWithoutTheLockWaitsForAMinute(t *testing.T) {
 					t.Fatal("it never ends")
 				}
 			}
-			if d.Status.Phase != v1alpha1.RunTimedOut || d.Status.Steps[0].Phase != v1alpha1.StepSucceeded || d.Status.Steps[1].Phase != v1alpha1.StepSucceeded {
+			if d.Status.Phase != v1alpha1.RunTimedOut || d.Status.Steps[0].Phase != v1alpha1.StepSucceeded || d.Status.Steps[1].Phase != c.second {
 				t.Errorf("the run is %s, its first steps are %s and %s", d.Status.Phase, d.Status.Steps[0].Phase, d.Status.Steps[1].Phase)
 			}
 			if took := clk.Since(epoch) - time.Minute; took > time.Minute+2*actRetryDelay {

@@ -355,12 +355,16 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 
 // putOff notes what a deadline waits for that nobody may write yet: it waits for a minute at most.
 // What the stream gave stays out of status, and is no news when it is given again. What takes more
-// than a pass may evaluate takes as much in the next, since nothing is written in between.
+// than a pass may evaluate, or load, takes as much in the next, since nothing is written in
+// between.
 func putOff(p *pass, d *lifecycle.Decision) {
 	if !d.Deferred {
 		return
 	}
-	if d.Cut {
+	switch {
+	case d.Postponed:
+		p.questions.Missing(actRetryDelay, "the outputs of items that were answered are more than a pass may load")
+	case d.Cut:
 		p.questions.Missing(actRetryDelay, "the expressions of steps that were answered take more than a pass may evaluate")
 	}
 	if !d.Changed {

@@ -81,38 +81,45 @@ func (s *Session) Facts() lifecycle.Payloads { return s.found.facts() }
 // Supply stores and reads what a decision lacks. What it finds out is a fact about the output; its
 // error is not.
 func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
+	_, err := s.supply(ctx, n)
+	return err
+}
+
+// supply says of which outputs it found nothing out, too, by name.
+func (s *Session) supply(ctx context.Context, n lifecycle.Needs) (failed map[string]bool, err error) {
+	failed = map[string]bool{}
 	bytes := bytesOf(n)
 	if err := s.desk.ForOutputs(ctx, bytes); err != nil {
-		return err
+		each(n, func(ref protocol.OutputRef) { failed[ref.Name] = true })
+		return failed, err
 	}
 	var (
-		mu     sync.Mutex
-		failed error
-		group  errgroup.Group
+		mu    sync.Mutex
+		group errgroup.Group
 	)
 	group.SetLimit(suppliedAtOnce(bytes))
-	do := func(task func() error) {
+	do := func(name string, task func() error) {
 		group.Go(func() error {
-			if err := task(); err != nil {
+			if e := task(); e != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				failed = errors.Join(failed, err)
+				failed[name], err = true, errors.Join(err, e)
 			}
 			return nil
 		})
 	}
 	for _, p := range n.Store {
-		do(func() error { return s.put(ctx, &p) })
+		do(p.Ref.Name, func() error { return s.put(ctx, &p) })
 	}
 	for _, ref := range n.Check {
-		do(func() error { return s.check(ctx, ref) })
+		do(ref.Name, func() error { return s.check(ctx, ref) })
 	}
 	for _, ref := range n.Load {
-		do(func() error { return s.load(ctx, ref) })
+		do(ref.Name, func() error { return s.load(ctx, ref) })
 	}
-	_ = group.Wait() // failed has all of them
-	s.Stored = s.Stored || len(n.Store) > 0 && failed == nil
-	return failed
+	_ = group.Wait() // err has all of them
+	s.Stored = s.Stored || len(n.Store) > 0 && err == nil
+	return failed, err
 }
 
 // put stores an output, and keeps its bytes if there is room.
@@ -175,16 +182,21 @@ func suppliedAtOnce(bytes int64) int {
 
 // bytesOf is how much memory it takes to store or read what a decision lacks.
 func bytesOf(n lifecycle.Needs) (bytes int64) {
+	each(n, func(ref protocol.OutputRef) { bytes += ref.Size })
+	return bytes
+}
+
+// each calls what looks at an output for all that a decision lacks.
+func each(n lifecycle.Needs, do func(protocol.OutputRef)) {
 	for _, s := range n.Store {
-		bytes += s.Ref.Size
+		do(s.Ref)
 	}
 	for _, ref := range n.Check {
-		bytes += ref.Size
+		do(ref)
 	}
 	for _, ref := range n.Load {
-		bytes += ref.Size
+		do(ref)
 	}
-	return bytes
 }
 
 // Jobs renders jobs of a run again, with the outputs that their inputs are made of: as much as the

@@ -53,6 +53,9 @@ func leavesResults(d *draft) bool {
 // failedBefore ends the run for a step that failed with an earlier decision, which left results to
 // this one: see endSoon.
 func failedBefore(d *draft) bool {
+	if d.run.Spec.Shutdown != "" {
+		return false // that came first, or does as well
+	}
 	for i := range min(d.plan.Main, len(d.st.Steps)) {
 		if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepFailed && fatal(d, i) {
 			endSoon(d, report.FailedByStep(failureReason(s.Error), s))

@@ -29,7 +29,7 @@ func largeBatch(t *testing.T, o objects) (*v1alpha1.WorkflowRun, []Result) {
 // without its lock, does not wait for them.
 //
 // mutations: endSoon that does not ask resultsFirst; startSteps without endsNext; endIfAllOver
-// without failedBefore.
+// without failedBefore; that without its look at shutdown.
 func TestResultsThatAreLeftToTheNextDecisionCountBeforeTheEnd(t *testing.T) {
 	shutdown := func(wish v1alpha1.ShutdownMode) func(*v1alpha1.WorkflowRun) {
 		return func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = wish }
@@ -42,8 +42,12 @@ func TestResultsThatAreLeftToTheNextDecisionCountBeforeTheEnd(t *testing.T) {
 		ends   v1alpha1.RunPhase
 		atOnce bool
 	}{
-		"a step failed":             {result: []Result{finalFailure("a", 1)}, lock: held(1), ends: v1alpha1.RunFailed},
-		"it is cancelled":           {adjust: shutdown(v1alpha1.ShutdownCancel), lock: held(1), ends: v1alpha1.RunCancelled},
+		"a step failed":   {result: []Result{finalFailure("a", 1)}, lock: held(1), ends: v1alpha1.RunFailed},
+		"it is cancelled": {adjust: shutdown(v1alpha1.ShutdownCancel), lock: held(1), ends: v1alpha1.RunCancelled},
+		"cancelled, and one is late": {adjust: func(run *v1alpha1.WorkflowRun) {
+			run.Spec.Shutdown = v1alpha1.ShutdownCancel
+			run.Spec.Steps[1].StartTimeoutSeconds, run.Spec.Steps[1].Retry.MaxFailures = 1, 1
+		}, after: 2 * time.Second, lock: held(1), ends: v1alpha1.RunCancelled},
 		"its parent is over":        {lock: held(1), ends: v1alpha1.RunCancelled},
 		"a failure, after its time": {result: []Result{finalFailure("a", 1)}, after: time.Hour, lock: held(1), ends: v1alpha1.RunFailed},
 		"it is terminated":          {adjust: shutdown(v1alpha1.ShutdownTerminate), lock: held(1), ends: v1alpha1.RunCancelled, atOnce: true},
@@ -59,6 +63,7 @@ func TestResultsThatAreLeftToTheNextDecisionCountBeforeTheEnd(t *testing.T) {
 			}
 			for n := 0; run.Status.Ending == nil && !Finished(run); n++ {
 				in := letIn(Input{Run: run, Now: epoch.Add(time.Second + tt.after), Lock: tt.lock, Results: batch})
+				in.Answers.AsOf = in.Now
 				if name == "its parent is over" {
 					in.Parent = &Parent{Over: "is over", Named: true}
 				}

@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -24,11 +25,12 @@ func wakeAt(d *draft) time.Time {
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
-	switch {
-	case d.out.Needs.Outputs():
+	lacks := d.out.Needs.Outputs()
+	if lacks {
 		e.beyond = d.now // what is due lacks outputs, which is no moment: the shell comes again when it may have them
-	case d.left || d.store.postponed:
-		e.at = d.now
+	}
+	if !lacks && d.left || d.store.postponed && (!lacks || slices.Contains(d.out.Verdicts, Applied)) {
+		e.at = d.now // there is room now for what was postponed
 	}
 	lockWaits(d, &e)
 	templateWait(d, &e)

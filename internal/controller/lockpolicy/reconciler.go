@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -68,7 +67,7 @@ type Reconciler struct {
 	Namespace string
 
 	// unkeptSince is since when the status of a policy waits for its revisions.
-	unkeptSince map[types.UID]time.Time
+	unkeptSince map[string]time.Time
 
 	last     figures
 	reportAt time.Time // when this replica may report again, while another writes status
@@ -104,13 +103,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	if len(list.Items) == 0 {
 		r.rollouts.only(nil)
-		r.last = figures{} // of runs that nobody governs; the next policy's event begins anew
+		r.last, r.unkeptSince = figures{}, nil // of runs that nobody governs; the next policy's event begins anew
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
 	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
-		r.last = figures{} // they would be old when it does
+		r.last, r.unkeptSince = figures{}, nil // they would be old when it does
 		r.rollouts.only(nil)
 		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)
 	}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -34,6 +33,10 @@ const maxRevisions = maxHistory + 2
 // keepPatience is how long a status waits for revisions that the API server does not take now.
 const keepPatience = 10 * time.Second
 
+// keepTimeout bounds one try to store a revision: a webhook may answer late, or never, and the
+// statuses of all policies wait for it.
+const keepTimeout = 3 * time.Second
+
 // maxLabel is the length of a label's value.
 const maxLabel = 63
 
@@ -47,6 +50,7 @@ const LabelPolicy = "syncopate.dev/lock-policy"
 // webhook that is down is an outage as well, and may be one for long.
 func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) (refusal, err error) {
 	if status.Rollout == nil || r.Namespace == "" {
+		delete(r.unkeptSince, p.Name)
 		return nil, nil
 	}
 	made := false
@@ -66,7 +70,7 @@ func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, 
 		refusal = err
 	}
 	if refusal == nil {
-		delete(r.unkeptSince, p.UID)
+		delete(r.unkeptSince, p.Name)
 	}
 	if made {
 		return refusal, r.pruneRevisions(ctx, p, status)
@@ -80,12 +84,12 @@ func (r *Reconciler) waitsToKeep(p *v1alpha1.LockPolicy, cause error) bool {
 		return false
 	}
 	now := r.Clock.Now()
-	since, known := r.unkeptSince[p.UID]
+	since, known := r.unkeptSince[p.Name]
 	if !known {
 		if r.unkeptSince == nil {
-			r.unkeptSince = map[types.UID]time.Time{}
+			r.unkeptSince = map[string]time.Time{}
 		}
-		r.unkeptSince[p.UID], since = now, now
+		r.unkeptSince[p.Name], since = now, now
 	}
 	return now.Sub(since) < keepPatience
 }
@@ -166,7 +170,9 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 		},
 		Data: runtime.RawExtension{Raw: raw}, Revision: rev.Generation,
 	}
-	err = r.Client.Create(ctx, made)
+	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	err = r.Client.Create(bounded, made)
 	if !refused(err) {
 		return err
 	}

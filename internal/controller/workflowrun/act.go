@@ -85,12 +85,14 @@ func conclude(ctx context.Context, p *pass, d lifecycle.Decision, ahead bool, fa
 }
 
 // dropUnused drops outputs to which the status does not refer any more, when the pass has neither
-// lock nor desk: they may be thousands. It ends with the partition: the next owner may want one
-// again, and not store what is there.
-func dropUnused(ctx context.Context, p *pass) {
+// lock nor desk: they may be thousands. It ends early, when the partition is to be handed over: the
+// next owner may want one again, and not store what is there.
+func dropUnused(ctx, early context.Context, p *pass) {
 	bounded, stop := context.WithTimeout(ctx, passTimeout)
 	defer stop()
-	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
+	for _, end := range []context.Context{p.while, early} {
+		defer context.AfterFunc(end, stop)() //nolint:contextcheck // those of the partition
+	}
 	p.outputs.DropUnused(bounded)
 }
 
@@ -157,7 +159,7 @@ func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCrea
 
 // overdue gives a result back that has waited too long for the object store.
 func (p *pass) overdue(one *results.Pending) *results.Settlement {
-	if p.outputs.Lacking == nil || p.r.Clock.Since(one.Since) < resultPatience {
+	if !p.outputs.Lacks(one.Fact.Result.OutputRef) || p.r.Clock.Since(one.Since) < resultPatience {
 		return nil
 	}
 	s := p.batch.GiveBack(one, p.lock.Wait(bus.ClassStoreUnavailable), bus.ClassStoreUnavailable, p.outputs.Lacking)

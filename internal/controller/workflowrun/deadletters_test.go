@@ -146,7 +146,12 @@ var _ = Describe("an attempt whose answer became a dead letter", func() {
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		first.inFlight(ctx, run, 1)
 		t := w.takeAll(ctx, 1)[0]
-		first.refuse = func(*v1alpha1.WorkflowRun) error { return refused() }
+		first.refuse = func(now *v1alpha1.WorkflowRun) error { // the status as it is would be taken
+			if a := now.Status.Steps[0]; a.Phase == v1alpha1.StepSucceeded || a.DeadLetter != "" {
+				return refused()
+			}
+			return nil
+		}
 		t.succeed(ctx)
 		until(ctx, "it was refused, and so was the write that says so", func() bool {
 			first.turn(ctx, run)
@@ -155,6 +160,7 @@ var _ = Describe("an attempt whose answer became a dead letter", func() {
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(Equal(1))
 		first.refuse = nil
+		w.clock.Step(lookAgain)
 		putAside(ctx, run)
 		Expect(w.get(ctx, run).Status.Steps[0].DeadLetter).To(Equal(v1alpha1.DeadLetterExhausted))
 		w.redrive(ctx)

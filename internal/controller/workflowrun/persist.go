@@ -23,9 +23,6 @@ import (
 // It is a PUT, not a merge patch: the API server's merge patch drops nulls inside lists, and
 // outputs may hold nulls (ADR 0003).
 func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
-	if err := tryUnchanged(ctx, p); err != nil {
-		return err
-	}
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
 	tried, err := p.put(ctx, next)

@@ -159,13 +159,13 @@ func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, ru
 		return reconcile.Result{}, err
 	}
 	p.while = while
-	defer dropUnused(ctx, p)
-	defer p.desk.StandUp()
-	p.desk.From(turn)
 	// An operator that stops ends what it is in the middle of, and does not wait for its
 	// desk any less.
 	early, cancel := r.Driven.Early(context.WithoutCancel(ctx), run.UID)
 	defer cancel()
+	defer dropUnused(ctx, early, p)
+	defer p.desk.StandUp()
+	p.desk.From(turn)
 	p.desk.Until(early)
 	switch cause := p.needsNewer(); {
 	case cause != nil:
@@ -219,8 +219,8 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	if until := notBefore(p); !until.IsZero() {
 		return p.again(until), true, nil
 	}
-	if result, idle := idles(ctx, p); idle {
-		return result, true, nil
+	if result, done, err := standsBy(ctx, p); done {
+		return result, done, err
 	}
 	if p.notYet = restsWithMany(p); !p.notYet.IsZero() {
 		return p.again(p.notYet), true, nil

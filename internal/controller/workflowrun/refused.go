@@ -89,7 +89,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	case outage(cause):
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
-	case n == 0 || refusesUnchanged(ctx, p, cause):
+	case refusesUnchanged(ctx, p, cause) || n == 0:
 		p.handBack(ctx, cause)
 		return standOff(ctx, p, cause), nil
 	}

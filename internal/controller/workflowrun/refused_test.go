@@ -18,7 +18,8 @@ import (
 
 var _ = Describe("a policy that forbids each status of a run", func() {
 	// mutations: unwritten that blames a result without trying the status as it is; standsOff that
-	// lets each result be tried; persist that tries the results before the status as it is.
+	// lets each result be tried; a pass without heldUp, which tries the results before the status
+	// as it is.
 	for what, suspended := range map[string]bool{"first a status without results": true, "no status but with results": false} {
 		It("blames no result for it, though they come again and again: "+what, func(ctx SpecContext) {
 			const budget = 3

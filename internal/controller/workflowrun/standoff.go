@@ -70,6 +70,14 @@ func standsOff(p *pass) time.Time {
 	return m.until
 }
 
+// standsBy ends a pass over a run of which the API server takes no status, as far as is known.
+func standsBy(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
+	if result, idle := idles(ctx, p); idle {
+		return result, true, nil
+	}
+	return heldUp(ctx, p)
+}
+
 // idles ends a pass over a run that stands off. It does what is left of before and needs no
 // status: jobs are withdrawn, and results that wait go back to NATS when their patience is over. It
 // asks for no slot and no lock, which it could not write: others have them meanwhile.
@@ -86,33 +94,35 @@ func idles(ctx context.Context, p *pass) (result reconcile.Result, done bool) {
 	return p.again(p.notYet), true
 }
 
-// tryUnchanged writes the status as it is, before one with results, while the API server refuses
-// even that: one try is enough then, and it is none of a result.
-func tryUnchanged(ctx context.Context, p *pass) error {
-	if !p.mem.standoff.all || len(p.batch.Carried()) == 0 {
-		return nil
+// heldUp ends a pass over a run of which the API server refused even the status as it is, if it
+// still does. That is tried before anything else: the run asks for no slot and no lock that it
+// could not write.
+func heldUp(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
+	if !p.mem.standoff.all || p.ahead.Lags() || p.ahead.Closes {
+		return reconcile.Result{}, false, nil
 	}
-	if err := putUnchanged(ctx, p); err != nil {
-		return &writeError{err: err, unchanged: true}
+	switch refused, err := putUnchanged(ctx, p); {
+	case p.desk.InLine():
+		return reconcile.Result{}, true, err
+	case refused || err != nil && outage(err):
+		result, err = p.unwritten(ctx, &writeError{err: err, unchanged: true})
+		return result, true, err
 	}
 	p.mem.standoff.all = false
-	return nil
+	return reconcile.Result{}, false, nil
 }
 
 // refusesUnchanged says whether the API server refuses even the status as it is, so that no result
-// in the write is to blame. That is tried before others are tried apart, and before one is blamed.
+// is to blame. That is tried before others are tried apart, and before one is blamed.
 func refusesUnchanged(ctx context.Context, p *pass, cause error) bool {
 	var write *writeError
 	if errors.As(cause, &write) && write.unchanged {
 		return true
 	}
-	if tooLarge(cause) || p.asIs || (len(p.batch.Carried()) > 1 && p.mem.suspects > 0) {
+	if tooLarge(cause) || p.asIs || p.ahead.Lags() || (len(p.batch.Carried()) > 1 && p.mem.suspects > 0) {
 		return false
 	}
-	bounded, stop := context.WithTimeout(ctx, passTimeout)
-	defer stop()
-	err := putUnchanged(bounded, p)
-	if err == nil || overtaken(err) {
+	if refused, _ := putUnchanged(ctx, p); !refused {
 		return false
 	}
 	p.mem.standoff.all = true
@@ -120,23 +130,28 @@ func refusesUnchanged(ctx context.Context, p *pass, cause error) bool {
 	return true
 }
 
-// overtaken says that a write was refused for what others did to the run.
-func overtaken(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isStaleWriter(err)
-}
-
-// putUnchanged writes the status as it is. etcd is not asked to store that, but whoever may refuse
-// a status is.
-func putUnchanged(ctx context.Context, p *pass) error {
+// putUnchanged writes the status as it is, in a time of its own, and says whether that is refused
+// for what it is. etcd is not asked to store it, but whoever may refuse a status is. It ends with
+// the partition.
+func putUnchanged(ctx context.Context, p *pass) (refused bool, err error) {
+	ctx, stop := context.WithTimeout(ctx, passTimeout)
+	defer stop()
+	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
 	p.asIs = true
 	tried, err := p.put(ctx, p.run.DeepCopy())
 	if tried {
 		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
 	}
-	if err != nil {
-		return fmt.Errorf("write the status as it is: %w", err)
+	if err == nil {
+		return false, nil
 	}
-	return nil
+	err = fmt.Errorf("write the status as it is: %w", err)
+	return tried && !outage(err) && !overtaken(err) && !tooLarge(err), err
+}
+
+// overtaken says that a write was refused for what others did to the run.
+func overtaken(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isStaleWriter(err)
 }
 
 // ownPrefix begins the annotations that the operator reads and writes.

@@ -86,6 +86,7 @@ func (f *findings) place(runs map[types.UID]fact, w store.Waiter) {
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
 	case w.Refused != "":
 		f.wake[run.uid] = true // it was not told yet
+	case len(p.Holds) > 0: // it was granted since: a drop would take what its status has
 	case !p.Waits || run.suspended:
 		f.places = append(f.places, ticket)
 	}

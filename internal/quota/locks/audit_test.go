@@ -142,6 +142,7 @@ func TestWhatAResyncFinds(t *testing.T) {
 		"a place of a run that is gone":        {nil, place, findings{unknown: []string{"r"}}},
 		"a place of one that is over":          {run(Part{Over: true}), place, findings{drop: []store.Dropping{{Ticket: "r"}}}},
 		"a place of one that does not wait":    {run(Part{}), place, findings{places: []string{"r"}}},
+		"a place that was a hold meanwhile":    {run(Part{Holds: held}), place, findings{}},
 		"held by status, and not in Redis":     {run(Part{Holds: held}), store.LocksSnapshot{}, findings{missing: []string{"r"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -309,12 +309,14 @@ func (c *Controller) takeIdle(ctx context.Context, v *view, f findings) error {
 	var failed error
 	for _, ticket := range f.idle {
 		if lasts(ticket) {
+			delete(seen, ticket) // what it has next is looked at anew
 			failed = errors.Join(failed, c.takeBack(ctx, v.runs[uidOf(ticket)], ticket))
 		}
 	}
 	var places []store.Dropping
 	for _, ticket := range f.places {
 		if lasts(ticket) {
+			delete(seen, ticket)
 			places = append(places, store.Dropping{Ticket: ticket, Seen: v.runs[uidOf(ticket)].version})
 		}
 	}

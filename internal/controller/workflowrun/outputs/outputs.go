@@ -60,6 +60,7 @@ type Session struct {
 	unused []string // names of outputs to which the last write does not refer any more
 	// Lacking is why outputs that are needed could not be stored or read; nil: they could.
 	Lacking error
+	tries   *Tries // the last ones; nil: there were none
 	// Stored says that NATS had room for outputs in this pass.
 	Stored bool
 	// Enough says that Jobs or Child left something for the next pass, which is to be at a desk: it

@@ -459,6 +459,29 @@ func TestWhatIsUnusedIsDroppedTogetherUntilOneFails(t *testing.T) {
 	}
 }
 
+// mutations: Lacks that asks for no name, or not whether something could not be stored.
+func TestOnlyResultsWaitWhoseOutputsAreLacking(t *testing.T) {
+	ref := func(name string) *protocol.OutputRef { return &protocol.OutputRef{Name: name, Size: 1} }
+	lacks := func(n lifecycle.Needs) (own, other, none bool) {
+		s := New(&failingStore{err: errAway}, &aDesk{}, nil)
+		tries := s.Tries()
+		if tries.Supply(t.Context(), n) {
+			t.Error("something was found")
+		}
+		s.Lacking = tries.Cause
+		return s.Lacks(ref("x")), s.Lacks(ref("y")), s.Lacks(nil)
+	}
+	if own, other, none := lacks(lifecycle.Needs{Load: []protocol.OutputRef{*ref("x")}}); !own || other || !none {
+		t.Errorf("x cannot be read: waits for x %t, for y %t, for any %t", own, other, none)
+	}
+	if own, other, none := lacks(lifecycle.Needs{Store: []lifecycle.StoredOutput{{Ref: *ref("x")}}}); !own || !other || !none {
+		t.Errorf("x cannot be stored: waits for x %t, for y %t, for any %t", own, other, none)
+	}
+	if s := New(nil, &aDesk{}, nil); s.Lacks(nil) || s.Lacks(ref("x")) {
+		t.Error("nothing is lacking")
+	}
+}
+
 // mutation: Wrote that adds to what was unused before, whatever the status refers to now.
 func TestWhatAStatusRefersToAgainIsNotDropped(t *testing.T) {
 	without, with := &v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}

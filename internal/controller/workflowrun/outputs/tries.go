@@ -17,12 +17,25 @@ import (
 type Tries struct {
 	session *Session
 	failed  map[string]bool // outputs, by name
+	unkept  bool            // one of them was to be stored
 	// Cause is why some could not be stored or read; nil: all could.
 	Cause error
 }
 
 // Tries begins with all that may be lacking.
-func (s *Session) Tries() *Tries { return &Tries{session: s, failed: map[string]bool{}} }
+func (s *Session) Tries() *Tries {
+	s.tries = &Tries{session: s, failed: map[string]bool{}}
+	return s.tries
+}
+
+// Lacks says whether a result whose output is in the object store waits for that. Ref is nil if its
+// output is not there: it waits for any that could not be stored or read.
+func (s *Session) Lacks(ref *protocol.OutputRef) bool {
+	if s.Lacking == nil || s.tries == nil || s.tries.unkept || ref == nil {
+		return s.Lacking != nil
+	}
+	return s.tries.failed[ref.Name]
+}
 
 // Supply stores and reads what a decision lacks and what did not fail before. It says whether
 // another decision has more to decide on.
@@ -35,6 +48,7 @@ func (t *Tries) Supply(ctx context.Context, n lifecycle.Needs) (more bool) {
 	failed, err := t.session.supply(ctx, n)
 	maps.Copy(t.failed, failed)
 	t.Cause = errors.Join(t.Cause, err)
+	t.unkept = t.unkept || slices.ContainsFunc(n.Store, func(s lifecycle.StoredOutput) bool { return failed[s.Ref.Name] })
 	each(n, func(ref protocol.OutputRef) { more = more || !failed[ref.Name] })
 	return more
 }

@@ -149,10 +149,9 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Dispatch:  newDispatcher(a, drives),
 		Templates: a.templates,
 		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
-		Holds:     &holds.Holds{Locks: shared},
 		Children:  newChildren(mgr, places),
 	}
-	r.Writes = newWrites(o.maxWrites, places)
+	r.Writes, r.Holds = newWrites(o.maxWrites, places), &holds.Holds{Locks: shared, Below: r.Children.UnderWay}
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		addTraces(mgr, o, r), r.SetupWithManager(ctx, mgr, o.maxConcurrent))
 	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))

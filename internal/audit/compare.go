@@ -159,7 +159,24 @@ func holds(s *Snapshot) (all []Finding) {
 func (s *Snapshot) released(h Hold) bool {
 	run := s.Runs[h.UID]
 	ticket, declared := run.Tickets[h.Ticket]
-	return ticket.Over || !declared && !run.Newer
+	return ticket.Over && !s.underWay(ticket.Children) || !declared && !run.Newer
+}
+
+// underWay says whether any of these runs, or one below them, has not ended.
+func (s *Snapshot) underWay(uids []string) bool {
+	seen := map[string]bool{} // what a status says need not be a tree
+	for next := uids; len(next) > 0; next = next[1:] {
+		run, known := s.Runs[next[0]]
+		if !known || seen[next[0]] {
+			continue
+		}
+		if !run.Ended {
+			return true
+		}
+		seen[next[0]] = true
+		next = slices.Concat(next, run.Children)
+	}
+	return false
 }
 
 func runLocks(s *Snapshot) (all []Finding) {

@@ -73,11 +73,23 @@ func TestCompare(t *testing.T) {
 		"its lock has no end":               {func(s *Snapshot) { s.RunLocks[0].Left = -1 }, []Kind{RunLockLeft}},
 		"no end, and the run has ended":     {func(s *Snapshot) { s.RunLocks = []RunLock{{"g", "t", 1, -1}} }, []Kind{RunLockLeft}},
 		"a step that is over holds locks":   {func(s *Snapshot) { change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {Over: true}} }) }, []Kind{HoldLeft}},
-		"a ticket that no step has":         {func(s *Snapshot) { s.Holds = append(s.Holds, Hold{"u/x", "u", 8}) }, []Kind{HoldLeft}},
-		"a hold that neither has":           {func(s *Snapshot) { s.Holds = nil; change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {}} }) }, nil},
+		"a step that is over, its child is not": {func(s *Snapshot) {
+			s.Runs["c"] = Run{}
+			change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {Over: true, Children: []string{"c"}}} })
+		}, nil},
+		"a step that is over, a run below its child is not": {func(s *Snapshot) {
+			s.Runs["c"], s.Runs["d"] = Run{Ended: true, Children: []string{"c", "d"}}, Run{}
+			change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {Over: true, Children: []string{"c"}}} })
+		}, nil},
+		"a step that is over, as is its child": {func(s *Snapshot) {
+			s.Runs["c"] = Run{Ended: true, Children: []string{"c", "gone"}}
+			change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {Over: true, Children: []string{"c"}}} })
+		}, []Kind{HoldLeft}},
+		"a ticket that no step has": {func(s *Snapshot) { s.Holds = append(s.Holds, Hold{"u/x", "u", 8}) }, []Kind{HoldLeft}},
+		"a hold that neither has":   {func(s *Snapshot) { s.Holds = nil; change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {}} }) }, nil},
 		"a step that is over has a fence": {func(s *Snapshot) {
 			s.Holds = nil
-			change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {7, true}} })
+			change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {Fence: 7, Over: true}} })
 		}, nil},
 		"a job of an attempt that is over":   {func(s *Snapshot) { change(s, func(r *Run) { r.Over = map[string]bool{"u/a/1": true} }) }, []Kind{JobLeft}},
 		"a hold that is not in status yet":   {func(s *Snapshot) { change(s, func(r *Run) { r.Tickets = map[string]Ticket{"u": {}} }) }, nil},

@@ -58,6 +58,8 @@ type Run struct {
 	Quota   *Quota
 	Fence   int64
 	Tickets map[string]Ticket
+	// Children are the uids of its child runs that were let in.
+	Children []string
 	// Unanswered are the ids of the jobs that have to be in NATS, or their results.
 	Unanswered []string
 	// Over are those of the queued jobs of which no result is wanted any more.
@@ -70,6 +72,9 @@ type Run struct {
 type Ticket struct {
 	Fence int64 // of its hold; 0: it has none
 	Over  bool  // it never needs locks again
+	// Children are those of the run's inside of a part that is over: until they have ended, too, it
+	// keeps what it has.
+	Children []string
 }
 
 // Slot is a slot of a run, or its place in the queue.

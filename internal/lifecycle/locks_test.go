@@ -150,6 +150,13 @@ func TestAWaitForLocksIsToldOnceAndBounded(t *testing.T) {
 	if got := out.Status.Admission.LockWait; got == nil || got.Lock != "gpus/eu" || !out.Wake.Equal(epoch.Add(time.Minute)) || len(out.Status.Locks) > 0 {
 		t.Errorf("waits %v, wake %s", got, out.Wake)
 	}
+	lowered := waitsFor
+	lowered.Position, lowered.Ahead = 0, ""
+	text = "Waits for lock gpus/eu; no place in a queue at " + epoch.UTC().Format(time.RFC3339) + ", as more permits are asked for than there are, held by x/y"
+	out = decideLocked(t, lockedRun(), epoch, map[string]LocksAnswer{"": lowered})
+	if c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted); c.Message != text {
+		t.Errorf("more than there is: %s", c.Message)
+	}
 	moved := waitsFor
 	moved.Position, moved.Ahead, moved.Lock = 1, "", "other"
 	if out = decideLocked(t, run, epoch.Add(59*time.Second), map[string]LocksAnswer{"": moved}); out.Status.Admission.LockWait.Lock != "gpus/eu" {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,7 +71,7 @@ func runOf(run *v1alpha1.WorkflowRun, seen seenOf, q quotas) audit.Run {
 	if run.Status.Fence != nil {
 		r.Fence = *run.Status.Fence
 	}
-	r.Tickets = ticketsOf(run, seen.tickets)
+	r.Tickets, r.Children = ticketsOf(run, seen.tickets), childrenOf(run, "")
 	r.Unanswered, r.Over = jobsOf(run, seen.jobs)
 	return r
 }
@@ -101,10 +102,22 @@ func ticketsOf(run *v1alpha1.WorkflowRun, seen []string) map[string]audit.Ticket
 			continue
 		}
 		t := audit.Ticket{Over: p.Over}
+		if p.Over {
+			_, part, _ := strings.Cut(name, "/")
+			t.Children = childrenOf(run, part)
+		}
 		for _, l := range p.Holds {
 			t.Fence = max(t.Fence, l.Fence)
 		}
 		all[name] = t
+	}
+	return all
+}
+
+// childrenOf are the uids of the child runs inside of a part of a run.
+func childrenOf(run *v1alpha1.WorkflowRun, part string) (all []string) {
+	for _, child := range locks.ChildrenOf(run, part) {
+		all = append(all, child.UID)
 	}
 	return all
 }

@@ -40,7 +40,11 @@ func (p *pass) release(ctx context.Context) error {
 	if p.locks.WaitsForOwn() && !lifecycle.Admitted(p.run) {
 		failed = errors.Join(failed, p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID))
 	}
-	return errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
+	failed = errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
+	if p.mem.holds.Kept() {
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(belowPause))
+	}
+	return failed
 }
 
 // runAhead carries out a decision that is written later. Nothing is settled before.
@@ -235,7 +239,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.mem.failing = ""
 	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
-	if p.mem.last == nil {
+	if p.mem.last == nil && !p.mem.holds.Kept() {
 		p.r.memories.forget(p.key)
 		p.r.Dispatch.Forget(string(p.run.UID))
 		return p.again(next), nil

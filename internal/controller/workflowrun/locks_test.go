@@ -38,7 +38,7 @@ func (r *replica) locked(ctx context.Context) (*woken, *locks.Controller) {
 	c := locks.New(locks.Options{
 		Store: store.New(r.redis, store.Options{Clock: r.Clock}), Client: r.Client, Live: r.Live, Wake: w.add, Clock: r.Clock, Log: GinkgoLogr,
 	})
-	r.Holds, r.SemaphoreChanged = &holds.Holds{Locks: c}, c.SemaphoreChanged
+	r.Holds, r.SemaphoreChanged = &holds.Holds{Locks: c, Below: r.Children.UnderWay}, c.SemaphoreChanged
 	Expect(c.Resync(ctx)).To(Succeed())
 	clear(w.keys)
 	return w, c

@@ -60,7 +60,11 @@ func heldBy(a *facts.LocksAnswer) string {
 
 // locksText says what is waited for; what comes after the first semicolon is of one moment.
 func locksText(a *facts.LocksAnswer, at string) string {
-	text := "Waits for lock " + a.Lock + momentSeparator + fmt.Sprintf("place %d of %d in its queue at %s", a.Position, a.Queued, at)
+	place := fmt.Sprintf("place %d of %d in its queue at %s", a.Position, a.Queued, at)
+	if a.Position == 0 {
+		place = "no place in a queue at " + at + ", as more permits are asked for than there are"
+	}
+	text := "Waits for lock " + a.Lock + momentSeparator + place
 	if len(a.Holders) > 0 {
 		text += ", held by " + strings.Join(a.Holders, ", ")
 	}

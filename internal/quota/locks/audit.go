@@ -25,26 +25,30 @@ type findings struct {
 // limitOf says how many permits a lock has; not ok: its semaphore is gone.
 type limitOf func(lock string) (permits int, ok bool)
 
+// belowOf says whether a child run inside of what a ticket is for has not ended.
+type belowOf func(ticket string) bool
+
 // audit compares a snapshot with runs that were read after it.
 //
 //	                           hold                            place                          neither
 //	run is not in the view     unknown                         unknown
 //	run or step over           drop                            drop
+//	the same, a child is not   nothing                         nothing
 //	held by status             as it should be                 nothing                        missing
 //	not, at a newer version    drop: nobody can write it
 //	not, at that version       idle: wake; see controller
 //	waits by status                                            wake, if there is room         wake: it takes a place
 //	does not                                                   idle: places
-func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf) findings {
+func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf, below belowOf) findings {
 	f := findings{wake: map[types.UID]bool{}}
 	has := map[string]bool{}
 	for _, h := range s.Holds {
 		has[h.Ticket.ID] = true
-		f.hold(runs, h)
+		f.hold(runs, h, below)
 	}
 	for _, w := range s.Waiters {
 		has[w.Ticket.ID] = true
-		f.place(runs, w)
+		f.place(runs, w, below)
 	}
 	for _, run := range runs {
 		f.neither(run, has)
@@ -55,7 +59,7 @@ func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf) findin
 	return f
 }
 
-func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
+func (f *findings) hold(runs map[types.UID]fact, h store.Holding, below belowOf) {
 	ticket := h.Ticket.ID
 	run, known := runs[uidOf(ticket)]
 	if !known {
@@ -64,6 +68,7 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
 	}
 	p, declared := run.part(ticket)
 	switch {
+	case p.Over && below(ticket):
 	case p.Over || !declared && run.begun():
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
 	case len(p.Holds) > 0:
@@ -75,13 +80,14 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
 	}
 }
 
-func (f *findings) place(runs map[types.UID]fact, w store.Waiter) {
+func (f *findings) place(runs map[types.UID]fact, w store.Waiter, below belowOf) {
 	ticket := w.Ticket.ID
 	run, known := runs[uidOf(ticket)]
 	p, _ := run.part(ticket)
 	switch {
 	case !known:
 		f.unknown = append(f.unknown, ticket)
+	case p.Over && below(ticket): // it may have its locks by now
 	case p.Over:
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
 	case w.Refused != "":

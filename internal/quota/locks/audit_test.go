@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -146,18 +147,73 @@ func TestWhatAResyncFinds(t *testing.T) {
 		"held by status, and not in Redis":     {run(Part{Holds: held}), store.LocksSnapshot{}, findings{missing: []string{"r"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := audit(c.runs, c.s, oneEach)
+			got := audit(c.runs, c.s, oneEach, noneBelow)
 			if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) ||
 				!slices.Equal(got.unknown, c.want.unknown) || !slices.Equal(got.places, c.want.places) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
 	}
-	if f := audit(run(Part{Waits: true}), store.LocksSnapshot{}, oneEach); !f.wake["r"] {
+	if f := audit(run(Part{Waits: true}), store.LocksSnapshot{}, oneEach, noneBelow); !f.wake["r"] {
 		t.Error("one that waits, and has no place, is not woken")
 	}
-	if f := audit(run(Part{Waits: true}), place, oneEach); !f.wake["r"] {
+	if f := audit(run(Part{Waits: true}), place, oneEach, noneBelow); !f.wake["r"] {
 		t.Error("one that could have its lock is not woken")
+	}
+}
+
+// What is over keeps what it has while a child run inside of it has not ended: it may be at its
+// clean-up. A place is looked at as a hold is: it may have become one.
+//
+// mutations: audit that does not ask, below that looks at all children for a step, at children of
+// the run only, at those that say so themselves, or again and again, makes a row fail.
+func TestWhatIsOverKeepsItsLocksForAChildAtItsCleanUp(t *testing.T) {
+	ended := func(uid string, children ...v1alpha1.StepStatus) *v1alpha1.WorkflowRun {
+		run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{CompletedAt: &metav1.Time{}, Steps: children}}
+		run.UID, run.Name, run.Namespace, run.ResourceVersion = types.UID(uid), uid, "ns", "10"
+		run.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "w"}
+		return run
+	}
+	sub := func(step, child string) v1alpha1.StepStatus {
+		return v1alpha1.StepStatus{Name: step, Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: child, UID: child}}
+	}
+	open := ended("open")
+	open.Status.CompletedAt = nil
+	fresh := ended("fresh")
+	fresh.Status = nil
+	all := map[types.UID]*v1alpha1.WorkflowRun{
+		"open": open, "fresh": fresh, "done": ended("done"), "middle": ended("middle", sub("in", "open")), "self": ended("self", sub("in", "self")),
+	}
+	for name, c := range map[string]struct {
+		steps  []v1alpha1.StepStatus
+		ticket string
+		kept   bool
+	}{
+		"no child":                       {nil, "r", false},
+		"a child":                        {[]v1alpha1.StepStatus{sub("a", "open")}, "r", true},
+		"a child that is not seen yet":   {[]v1alpha1.StepStatus{sub("a", "fresh")}, "r", true},
+		"a child that ended":             {[]v1alpha1.StepStatus{sub("a", "done")}, "r", false},
+		"a child that is gone":           {[]v1alpha1.StepStatus{sub("a", "gone")}, "r", false},
+		"a child of a child":             {[]v1alpha1.StepStatus{sub("a", "done"), sub("b", "middle")}, "r", true},
+		"a child that names itself":      {[]v1alpha1.StepStatus{sub("a", "self")}, "r", false},
+		"a child of the step":            {[]v1alpha1.StepStatus{sub("a", "open")}, "r/a", true},
+		"a child of another step":        {[]v1alpha1.StepStatus{sub("a", "done"), sub("b", "open")}, "r/a", false},
+		"a child that was never let in":  {[]v1alpha1.StepStatus{sub("a", "")}, "r", false},
+		"an item of a step with a child": {[]v1alpha1.StepStatus{sub("a", "open")}, "r/a/1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view{runs: map[types.UID]fact{"r": factOf(ended("r", c.steps...))}, children: all}
+			ticket := store.Ticket{ID: c.ticket, Version: "9"}
+			held := audit(v.runs, store.LocksSnapshot{Holds: []store.Holding{{Ticket: ticket}}}, oneEach, v.below)
+			waits := audit(v.runs, store.LocksSnapshot{Waiters: []store.Waiter{{Ticket: ticket}}}, oneEach, v.below)
+			want := []store.Dropping{{Ticket: c.ticket}}
+			if c.kept {
+				want = nil
+			}
+			if !slices.Equal(held.drop, want) || !slices.Equal(waits.drop, want) || len(held.idle)+len(waits.places) > 0 {
+				t.Errorf("drops %v and %v, want %v", held, waits, want)
+			}
+		})
 	}
 }
 
@@ -167,11 +223,11 @@ func TestAHoldThatABeginningRunIsAboutToWriteStays(t *testing.T) {
 	run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "w"}}}
 	run.UID, run.Name, run.Namespace, run.ResourceVersion = "r", "r", "ns", "10"
 	s := store.LocksSnapshot{Holds: []store.Holding{{Ticket: store.Ticket{ID: "r/build", Version: "10"}, Locks: []store.Hold{{Name: "a", Permits: 1}}}}}
-	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach); len(f.drop) > 0 || !slices.Equal(f.idle, []string{"r/build"}) || NeverHas(run, "r/build") {
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneBelow); len(f.drop) > 0 || !slices.Equal(f.idle, []string{"r/build"}) || NeverHas(run, "r/build") {
 		t.Errorf("before it begins: drops %v, idle %v", f.drop, f.idle)
 	}
 	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "other", Phase: v1alpha1.StepPending}}}
-	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach); len(f.drop) != 1 || !NeverHas(run, "r/build") {
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneBelow); len(f.drop) != 1 || !NeverHas(run, "r/build") {
 		t.Errorf("a step that it does not have: drops %v", f.drop)
 	}
 }
@@ -228,7 +284,7 @@ func TestTicketsOfItems(t *testing.T) {
 		"not written":        {hold("5", "10"), findings{idle: []string{"r/all/5"}, missing: []string{"r/all/1"}}},
 		"cannot be any more": {hold("5", "9"), findings{drop: []store.Dropping{{Ticket: "r/all/5", Seen: "10"}}, missing: []string{"r/all/1"}}},
 	} {
-		got := audit(runs, c.s, oneEach)
+		got := audit(runs, c.s, oneEach, noneBelow)
 		if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) {
 			t.Errorf("%s: %+v", name, got)
 		}

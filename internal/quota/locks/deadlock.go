@@ -16,18 +16,20 @@ import (
 //
 // What needs nothing that waits, or only what could be had, ends some day, and what it holds is
 // free then. What is left when no more ends like that waits for itself. The youngest wait that is
-// needed there is refused.
+// needed there is refused. Who is in the line of an Ordered lock behind one that waits in vain does
+// so, too, though the lock may be free.
 //
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.
 func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) *store.Waiter {
-	w := waits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), waiting: map[string][]store.Waiter{}}
+	w := waits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), byTree: map[string][]store.Waiter{}}
 	for _, one := range s.Waiters {
 		if one.Refused == "" {
-			w.waiting[one.Ticket.Tree] = append(w.waiting[one.Ticket.Tree], one)
+			w.line = append(w.line, one)
+			w.byTree[one.Ticket.Tree] = append(w.byTree[one.Ticket.Tree], one)
 		}
 	}
-	for more := len(w.waiting) > 0; more; {
+	for more := len(w.line) > 0; more; {
 		more = w.ends()
 	}
 	return w.youngest()
@@ -38,18 +40,19 @@ type needsOf func(held, waits store.Ticket) bool
 
 // waits are what is held and waited for.
 type waits struct {
-	used    map[string]int
-	limit   limitOf
-	needs   needsOf
-	held    []store.Holding
-	waiting map[string][]store.Waiter // by tree of runs: nothing waits for another tree but by a lock
+	used   map[string]int
+	limit  limitOf
+	needs  needsOf
+	held   []store.Holding
+	line   []store.Waiter            // in order
+	byTree map[string][]store.Waiter // by tree of runs: nothing waits for another tree but by a lock
 }
 
 // ends lets those end that need nothing that waits in vain, and says whether any did.
 func (w *waits) ends() bool {
-	before := len(w.held)
+	before, blocked := len(w.held), w.blocked()
 	w.held = slices.DeleteFunc(w.held, func(h store.Holding) bool {
-		if slices.ContainsFunc(w.waiting[h.Ticket.Tree], func(one store.Waiter) bool { return w.needs(h.Ticket, one.Ticket) && w.blocked(one) }) {
+		if slices.ContainsFunc(w.byTree[h.Ticket.Tree], func(one store.Waiter) bool { return blocked[one.Ticket.ID] && w.needs(h.Ticket, one.Ticket) }) {
 			return false
 		}
 		for _, l := range h.Locks {
@@ -60,22 +63,48 @@ func (w *waits) ends() bool {
 	return len(w.held) < before
 }
 
-// blocked says whether one waits for what is held.
-func (w *waits) blocked(one store.Waiter) bool {
+// blocked are those that wait for what is held, or, in the line of an Ordered lock, behind one that
+// is blocked.
+func (w *waits) blocked() map[string]bool {
+	all, stands := map[string]bool{}, map[string]bool{} // by ticket, and by lock whose line stands
+	for _, one := range w.line {
+		if !w.lacks(one) && !slices.ContainsFunc(one.Wants, func(l store.Want) bool { return l.Ordered && stands[l.Name] }) {
+			continue
+		}
+		all[one.Ticket.ID] = true
+		if slices.ContainsFunc(one.Wants, w.never) {
+			continue // it is in no line
+		}
+		for _, l := range one.Wants {
+			stands[l.Name] = true
+		}
+	}
+	return all
+}
+
+// lacks says whether one waits for what is held.
+func (w *waits) lacks(one store.Waiter) bool {
 	return slices.ContainsFunc(one.Wants, func(l store.Want) bool {
 		n, ok := w.limit(l.Name)
 		return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
 	})
 }
 
+// never says whether more is asked for than there is.
+func (w *waits) never(l store.Want) bool {
+	n, ok := w.limit(l.Name)
+	return ok && l.Permits > n
+}
+
 // youngest is the one that waits in vain, and is needed, in the youngest run of those
 // that are left.
 func (w *waits) youngest() *store.Waiter {
 	var last store.Waiter
+	blocked := w.blocked()
 	for _, h := range w.held {
-		for _, one := range w.waiting[h.Ticket.Tree] {
+		for _, one := range w.byTree[h.Ticket.Tree] {
 			t := one.Ticket
-			if w.needs(h.Ticket, t) && w.blocked(one) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
+			if blocked[t.ID] && w.needs(h.Ticket, t) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
 				last = one
 			}
 		}

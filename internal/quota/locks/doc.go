@@ -22,15 +22,18 @@
 //   - By the status of all runs, no lock is ever held beyond the limit that its last holder asked
 //     with, whatever processes were paused, and whatever Redis lost.
 //   - Each hold has a fence that is greater than all earlier ones of its lock.
-//   - No permit stays with who is over for longer than a resync, 30 s, and nobody who could have
-//     its locks sleeps for longer.
+//   - No permit stays with who is over, as are the child runs inside of it, for longer than a
+//     resync, 30 s, and nobody who could have its locks sleeps for longer.
 //   - Locks that are taken together are never part of a deadlock. A run that holds spec.locks, or a
 //     step that holds its own and has items or a child run, may need a step inside of it that waits
 //     for others: where those wait for each other, a resync refuses the youngest (LockDeadlock).
+//     Who is behind another in an Ordered line waits for what that one waits for.
 //
 // # When a hold is dropped
 //
-// Only on facts that never change back. A run or a step that is over is one. The other: a grant can
+// Only on facts that never change back. A run or a step that is over, with all child runs inside of
+// it, is one: a child learns from the end of its parent that it is to clean up. Status does not say
+// that a hold is kept for that, so a loss of data right then ends it. The other fact: a grant can
 // be written only with the resourceVersion of the run for which it was asked, and the script
 // remembers that version, which only rises. So once the run was seen, or written, at a newer
 // version without the hold, nobody can write it any more. (The model's mutations anyVersion and

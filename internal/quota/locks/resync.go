@@ -92,7 +92,8 @@ func (c *Controller) Resync(ctx context.Context) error {
 // view is what there is according to the cache.
 type view struct {
 	runs       map[types.UID]fact
-	parents    map[string]string // by name: the run above
+	parents    map[string]string                   // by name: the run above
+	children   map[types.UID]*v1alpha1.WorkflowRun // runs that say that they have a parent
 	semaphores map[string]*v1alpha1.Semaphore
 }
 
@@ -107,6 +108,28 @@ func (v *view) limit(lock string) (int, bool) {
 	return int(sem.Spec.Permits), true
 }
 
+// below is belowOf by the runs that there are. The cache tells of a child before it tells that the
+// parent has let it in, so one that it does not have is gone. What runs themselves say of their
+// parents holds nothing: their users may write that.
+func (v *view) below(ticket string) bool {
+	_, part, _ := strings.Cut(ticket, "/")
+	seen := map[types.UID]bool{}
+	for next := childrenOf(v.runs[uidOf(ticket)].status, part); len(next) > 0; {
+		uid := types.UID(next[0].UID)
+		child := v.children[uid]
+		next = next[1:]
+		switch {
+		case seen[uid] || child == nil:
+		case child.Status == nil || child.Status.CompletedAt == nil:
+			return true
+		default:
+			next = append(next, childrenOf(child.Status, "")...)
+		}
+		seen[uid] = true
+	}
+	return false
+}
+
 // look reads the cache. Nothing is copied but what is needed.
 func (c *Controller) look(ctx context.Context) (*view, error) {
 	var sems v1alpha1.SemaphoreList
@@ -117,13 +140,16 @@ func (c *Controller) look(ctx context.Context) (*view, error) {
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	v := &view{runs: map[types.UID]fact{}, parents: map[string]string{}, semaphores: map[string]*v1alpha1.Semaphore{}}
+	v := &view{runs: map[types.UID]fact{}, parents: map[string]string{}, children: map[types.UID]*v1alpha1.WorkflowRun{}, semaphores: map[string]*v1alpha1.Semaphore{}}
 	for i := range sems.Items {
 		v.semaphores[sems.Items[i].Name] = &sems.Items[i]
 	}
 	for i := range list.Items {
 		if run := &list.Items[i]; HasLocks(run) {
 			v.runs[run.UID] = factOf(run)
+		}
+		if run := &list.Items[i]; run.ClaimsParent() != nil {
+			v.children[run.UID] = run
 		}
 		if run := &list.Items[i]; run.Status != nil && run.Status.Parent != nil {
 			v.parents[run.Namespace+"/"+run.Name] = run.Namespace + "/" + run.Status.Parent.Name
@@ -139,7 +165,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err != nil {
 		return err
 	}
-	f := audit(v.runs, s, v.limit)
+	f := audit(v.runs, s, v.limit, v.below)
 	if err := c.restore(ctx, v, f.missing); err != nil { // first: nobody gets in before they are counted
 		return err
 	}

@@ -119,6 +119,43 @@ func TestWhoIsBehindARefusedStepIsWoken(t *testing.T) {
 	}
 }
 
+// h is the first in the line of o, which is Ordered and free, and waits for another lock. A step of
+// r is behind h in that line: if the other lock is r's, it waits for itself, though nobody holds o.
+//
+// mutations: a wait that is blocked by what is held only, or behind whoever waits, makes this fail.
+func TestARingByWayOfAnOrderedLineIsFound(t *testing.T) {
+	for of, want := range map[string]string{"r": store.LocksDeadlock, "y": store.LocksWaiting} {
+		t.Run("h waits for "+of, func(t *testing.T) {
+			s := newSite(t)
+			c := s.replica()
+			must(t, c.Resync(t.Context()))
+			y, r, h := s.run("y", nil), s.run("r", nil), s.run("h", nil)
+			ask := func(run *v1alpha1.WorkflowRun, part, want string, locks ...string) {
+				name := run.Namespace + "/" + run.Name
+				k := store.Ticket{ID: TicketOf(run.UID, part), Run: name, Tree: name, Version: run.ResourceVersion, Created: run.CreationTimestamp.Time}
+				if run == r {
+					k.Created = k.Created.Add(time.Hour) // it is younger
+				}
+				var wants []store.Want
+				for _, lock := range locks {
+					wants = append(wants, store.Want{Name: lock, Permits: 1, Limit: 1, Longest: 9, Ordered: lock == "mutex:o"})
+				}
+				a, err := c.store.TakeLocks(t.Context(), k, wants)
+				if must(t, err); a.State != want {
+					t.Fatalf("%s: %+v, want %s", k.ID, a, want)
+				}
+			}
+			ask(y, "", store.LocksHeld, "mutex:y")
+			ask(r, "", store.LocksHeld, "mutex:r")
+			ask(h, "", store.LocksWaiting, "mutex:o", "mutex:"+of)
+			ask(r, "step", store.LocksWaiting, "mutex:o")
+			must(t, c.Resync(t.Context()))
+			ask(r, "step", want, "mutex:o")
+			ask(h, "", store.LocksWaiting, "mutex:o", "mutex:"+of)
+		})
+	}
+}
+
 // A ring is judged by what runs and semaphores say after the second look, and a refusal is of the
 // wait that was judged: who can go on by now is not refused, since a refusal is for good.
 //

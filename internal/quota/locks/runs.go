@@ -141,6 +141,24 @@ func PartOf(run *v1alpha1.WorkflowRun, part string) Part {
 	return partOf(run.Status, part)
 }
 
+// ChildrenOf are the child runs inside of a part of a run that were let in, by its status. What the
+// part has is theirs, too: one may be at its clean-up when the part is over.
+func ChildrenOf(run *v1alpha1.WorkflowRun, part string) []v1alpha1.ChildRunStatus {
+	return childrenOf(run.Status, part)
+}
+
+func childrenOf(st *v1alpha1.WorkflowRunStatus, part string) (all []v1alpha1.ChildRunStatus) {
+	if st == nil {
+		return nil
+	}
+	for i := range st.Steps {
+		if s := &st.Steps[i]; s.ChildRun != nil && s.ChildRun.UID != "" && (part == "" || part == s.Name) {
+			all = append(all, *s.ChildRun)
+		}
+	}
+	return all
+}
+
 // factOf shares the status of a run, to read it.
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{

@@ -63,15 +63,20 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 // AnyUnderWay says whether a run below a run, at any level, has not ended. One that status names
 // without a uid was never let in, so it has nothing to clean up.
 func (c *Children) AnyUnderWay(ctx context.Context, run *v1alpha1.WorkflowRun) (bool, error) {
+	return c.UnderWay(ctx, run.Namespace, confirmed(run))
+}
+
+// UnderWay is AnyUnderWay of these runs, which have a uid, and those below them.
+func (c *Children) UnderWay(ctx context.Context, namespace string, below []v1alpha1.ChildRunStatus) (bool, error) {
 	seen := map[string]bool{} // by uid: what a status says need not be a tree
-	for below := confirmed(run); len(below) > 0; {
+	for len(below) > 0 {
 		named := below[0]
 		below = below[1:]
 		if seen[named.UID] {
 			continue
 		}
 		seen[named.UID] = true
-		child, err := c.relative(ctx, run.Namespace, named.Name, named.UID)
+		child, err := c.relative(ctx, namespace, named.Name, named.UID)
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("read child run: %w", err)

@@ -11,7 +11,8 @@
 //
 // # When something is dropped
 //
-//	the run, or the step, is over                  whatever there is: that never changes back
+//	the run, or the step, is over                  whatever there is: that never changes back; but not
+//	                                               while a child run inside of it is at its clean-up
 //	status has it, or says that it waits           nothing
 //	this pass asked for it, and may write it       nothing
 //	else: the run was suspended, say, or ended     its place; and its grant, if the run was written
@@ -42,11 +43,22 @@ type Locks interface {
 }
 
 // Holds asks for runs. The zero value has no locks to give.
-type Holds struct{ Locks Locks }
+type Holds struct {
+	Locks Locks
+	// Below says whether any of these child runs, or one below them, has not ended.
+	Below func(ctx context.Context, namespace string, children []v1alpha1.ChildRunStatus) (bool, error)
+}
 
 // State is what this process has asked for, or has seen in status, of one run: by ticket the
 // version of the run at that time.
-type State struct{ tickets map[string]string }
+type State struct {
+	tickets map[string]string
+	kept    bool
+}
+
+// Kept says whether a part that is over keeps what it has, for a child run that is at its clean-up.
+// Release is to be called again.
+func (st *State) Kept() bool { return st.kept }
 
 // Asked is what became of the questions of a pass, by part; "" is the run.
 type Asked map[string]lifecycle.LocksAnswer
@@ -119,10 +131,16 @@ func (h *Holds) See(st *State, run *v1alpha1.WorkflowRun) {
 // wrote it. Until that worked it is remembered.
 func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, asked Asked) error {
 	var all []store.Dropping
+	var failed error
+	st.kept = false
 	for _, ticket := range slices.Sorted(maps.Keys(st.tickets)) {
 		_, part, _ := strings.Cut(ticket, "/")
 		p := locks.PartOf(run, part)
+		below, err := h.below(ctx, run, part)
+		failed = errors.Join(failed, err)
 		switch a := asked[part]; {
+		case p.Over && (below || err != nil):
+			st.kept = true
 		case p.Over:
 			all = append(all, store.Dropping{Ticket: ticket})
 		case len(p.Holds) > 0 || p.Waits || a.State == lifecycle.LocksHeld || a.State == lifecycle.LocksWaiting:
@@ -130,7 +148,20 @@ func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRu
 			all = append(all, store.Dropping{Ticket: ticket, Seen: run.ResourceVersion})
 		}
 	}
-	return h.drop(ctx, st, run.ResourceVersion, all)
+	return errors.Join(failed, h.drop(ctx, st, run.ResourceVersion, all))
+}
+
+// below says whether a child run inside of a part that is over has not ended.
+func (h *Holds) below(ctx context.Context, run *v1alpha1.WorkflowRun, part string) (bool, error) {
+	children := locks.ChildrenOf(run, part)
+	if len(children) == 0 || !locks.PartOf(run, part).Over {
+		return false, nil
+	}
+	below, err := h.Below(ctx, run.Namespace, children)
+	if err != nil {
+		return false, fmt.Errorf("look at child runs before their locks are given back: %w", err)
+	}
+	return below, nil
 }
 
 // ReleaseAll gives back all that a run had, as far as this process knows: it was deleted, or nobody

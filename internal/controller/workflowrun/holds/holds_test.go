@@ -253,6 +253,39 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 	}
 }
 
+// What is over keeps what it has while a child run inside of it is at its clean-up, and when that
+// is not known.
+//
+// mutations: Release that asks for the whole run, or for what has no child, that drops what it does
+// not know about, or that says Kept for good, makes this fail.
+func TestWhatIsOverIsKeptForAChildAtItsCleanUp(t *testing.T) {
+	sub := func(name, child string) v1alpha1.StepStatus {
+		return v1alpha1.StepStatus{Name: name, Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: "c", UID: child}}
+	}
+	run := runAt(2, sub("a", "u-a"), sub("b", "u-b"), sub("c", ""), v1alpha1.StepStatus{Name: "d", Phase: v1alpha1.StepFailed})
+	f := &fakeLocks{}
+	below, failed := map[string]bool{"u-a": true}, errStore
+	h := &Holds{Locks: f, Below: func(_ context.Context, _ string, children []v1alpha1.ChildRunStatus) (bool, error) {
+		if len(children) != 1 || children[0].UID == "u-b" {
+			return false, failed
+		}
+		return below[children[0].UID], nil
+	}}
+	st := &State{tickets: map[string]string{"u/a": "1", "u/b": "1", "u/c": "1", "u/d": "1"}}
+	if err := h.Release(t.Context(), st, run, nil); !errors.Is(err, errStore) || !st.Kept() {
+		t.Errorf("%v, kept %t", err, st.Kept())
+	}
+	wantDropped(t, f, store.Dropping{Ticket: "u/c"}, store.Dropping{Ticket: "u/d"})
+	failed = nil
+	release(t, h, st, run, nil)
+	wantDropped(t, f, store.Dropping{Ticket: "u/b"})
+	clear(below)
+	if release(t, h, st, run, nil); st.Kept() {
+		t.Error("it says that something is kept")
+	}
+	wantDropped(t, f, store.Dropping{Ticket: "u/a"})
+}
+
 // mutations: See without the run, its steps, or their items, or a ticket that is forgotten when a
 // drop failed, or never, makes this fail.
 func TestWhatStatusHasIsRememberedUntilItWasGivenBack(t *testing.T) {

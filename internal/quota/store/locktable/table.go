@@ -128,7 +128,7 @@ func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store
 		switch edited := !same(holdsOf(mine.Wants), wants); {
 		case edited:
 			touched, was = names(mine.Wants), false
-		case k.Priority != mine.Ticket.Priority:
+		case k.Priority != mine.Ticket.Priority, never(wants):
 			touched = names(wants)
 		}
 	}
@@ -316,10 +316,15 @@ func (t *Table) wake(locks []string) (all []store.Wake) {
 	return all
 }
 
+// never says whether more is asked for than there is: who waits so is in no line.
+func never(wants []store.Want) bool {
+	return slices.ContainsFunc(wants, func(w store.Want) bool { return w.Permits > w.Limit })
+}
+
 // line is who waits for any of the locks, in order.
 func (t *Table) line(locks []string) (all []Place) {
 	for _, p := range t.Places {
-		if p.Refused == "" && slices.ContainsFunc(p.Wants, func(w store.Want) bool { return slices.Contains(locks, w.Name) }) {
+		if p.Refused == "" && !never(p.Wants) && slices.ContainsFunc(p.Wants, func(w store.Want) bool { return slices.Contains(locks, w.Name) }) {
 			all = append(all, p)
 		}
 	}

@@ -6,7 +6,7 @@
 --           ':opened'     -> when the data was opened, ms
 --           'u' .. lock   -> permits that are held of it
 --           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
--- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits
+-- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits, but not for more than there is
 -- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered, :rate> <lock> ...'
 -- KEYS[4] holders: a sorted set as the queue: '<lock> <fence> <ticket>' of who holds, for people and for CancelOldest
 --

@@ -16,6 +16,7 @@ if not term then
 end
 heal()
 local wants, current = {}, {}
+local never = false -- it asks for more than there is, as a limit was lowered: it keeps its place, but is in no line until the limit fits
 for i = 7, #ARGV, 6 do
   local w = {
     permits = tonumber(ARGV[i]), limit = tonumber(ARGV[i + 1]), ordered = string.sub(ARGV[i + 2], 1, 1) == '1', rate = rateof(ARGV[i + 2]),
@@ -23,6 +24,7 @@ for i = 7, #ARGV, 6 do
   }
   wants[#wants + 1] = w
   current[w.name] = w
+  never = never or w.permits > w.limit
 end
 
 local function answer(state, fence, lock, position, ahead)
@@ -90,7 +92,7 @@ if mine then
     leave(ticket)
     touch(mine.wants)
     mine = nil
-  elseif order ~= mine.order then
+  elseif order ~= mine.order or never then
     leave(ticket)
     touch(mine.wants)
   end
@@ -183,11 +185,13 @@ end
 local text = order .. ' ' .. run .. ' ' .. tree .. ' -'
 for _, w in ipairs(wants) do
   text = text .. ' ' .. w.permits .. ' ' .. w.limit .. ' ' .. w.how .. ' ' .. w.name
-  redis.call('ZADD', queue, 0, w.name .. ' ' .. order .. ' ' .. ticket)
+  if not never then
+    redis.call('ZADD', queue, 0, w.name .. ' ' .. order .. ' ' .. ticket)
+  end
 end
 redis.call('HSET', places, ticket, text)
 
-local rank, ahead = before(lock.name), ''
+local rank, ahead = never and -1 or before(lock.name), ''
 if rank > 0 then
   local m = redis.call('ZREVRANGEBYLEX', queue, '(' .. lock.name .. ' ' .. order .. ' ' .. ticket, '[' .. lock.name .. ' ', 'LIMIT', 0, 1)[1]
   local p = place(string.match(m, '^.* (%S+)$'))
@@ -195,7 +199,8 @@ if rank > 0 then
 end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
 a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
--- One that can never have its locks, as a limit was lowered, cancels nobody; nor does a run itself.
+-- One that can never have its locks, as a limit was lowered, cancels nobody. Nor does a run itself, or another of its tree: that may be
+-- the one that it is below.
 local uid = string.match(ticket, '^[^/]+')
 for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
@@ -206,7 +211,7 @@ for _, w in ipairs(wants) do
       end
       local other = string.match(m, '^.* (%S+)$')
       local h = string.match(other, '^[^/]+') ~= uid and hold(other)
-      if h then
+      if h and h.tree ~= tree then
         a[11][#a[11] + 1] = other
         a[11][#a[11] + 1] = h.run
         for _, l in ipairs(h.locks) do

@@ -99,7 +99,7 @@ type ScheduleStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	NotStarted int64 `json:"notStarted"`
-	// failures is how many runs failed since one succeeded.
+	// failures is how many runs failed since one succeeded, of those that are kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failures int32 `json:"failures,omitempty"`

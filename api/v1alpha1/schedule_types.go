@@ -134,9 +134,10 @@ type ScheduleSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	PauseAfterFailures *int32 `json:"pauseAfterFailures,omitempty"`
-	// stopWhen is a CEL expression of type bool over run, evaluated when a run has ended: run.name,
-	// run.phase, run.reason, run.outputs, and run.started, how many runs were started so far. True
-	// stops the schedule for good. At most 1024 characters. Absent: it goes on.
+	// stopWhen is a CEL expression of type bool over run, the run that ended last, also if it ended
+	// before stopWhen was written: run.name, run.phase, run.reason, run.outputs, and run.started,
+	// how many runs were started so far. True stops the schedule for good. At most 1024 characters.
+	// Absent: it goes on.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -253,7 +254,9 @@ const (
 	CatchUpAll CatchUpPolicy = "All"
 )
 
-// Backfill is a range of slots in the past.
+// Backfill is a range of slots in the past. Only runs that are there count: it does slots
+// again whose run the history limits deleted, also if it is taken out and put back. Choose
+// it by status.skipped.
 //
 // +kubebuilder:validation:XValidation:rule="self.from >= timestamp('2000-01-01T00:00:00Z')",fieldPath=".from",message="from is before the year 2000"
 // +kubebuilder:validation:XValidation:rule="self.to <= timestamp('9999-12-31T23:59:59Z')",fieldPath=".to",message="to is after the year 9999 of UTC"

@@ -36,13 +36,19 @@ func timeOutItems(d *draft) {
 // boundWaits has nothing wait longer than it can have been told to. A time in status is by the
 // clock of the operator that wrote it; if that was an hour ahead, the wait would take an hour more,
 // whoever owns the run when the clock is right again.
+//
+// Attempts and admittedAt stay as they were written, and their time-outs come as much later. Times
+// of an attempt are those of its job, and the quota has runs in the order of admittedAt.
 func boundWaits(d *draft) {
+	boundBeginnings(d)
 	limit := maxRetryAfter(d)
 	for i := range d.st.Steps {
 		s, step := &d.st.Steps[i], &d.plan.Steps[i]
 		switch {
 		case s.Phase == v1alpha1.StepBackingOff:
 			s.NextAttemptAt = bounds.Within(s.NextAttemptAt, d.now, retry.Longest(step.Retry.Backoff, s.Failures, limit))
+		case s.Phase == v1alpha1.StepWaiting:
+			s.StartedAt = bounds.Within(s.StartedAt, d.now, 0)
 		case s.Phase == v1alpha1.StepDelayed && step.Delay != nil && step.Delay.Seconds != nil:
 			s.DelayedUntil = bounds.Within(s.DelayedUntil, d.now, bounds.Seconds(*step.Delay.Seconds))
 		}
@@ -51,6 +57,32 @@ func boundWaits(d *draft) {
 		if it != nil {
 			it.BoundWaits(limit, d.now)
 		}
+	}
+}
+
+// boundBeginnings has what began in the future, and is bounded from then, begin now.
+func boundBeginnings(d *draft) {
+	if e := d.st.Ending; e != nil {
+		e.AnnouncedAt = *bounds.Within(&e.AnnouncedAt, d.now, 0)
+	}
+	if a := d.st.Admission; a != nil && a.AdmittedAt == nil {
+		if a.QueuedAt != nil {
+			a.QueuedAt = bounds.Begun(*a.QueuedAt, d.now)
+		}
+		boundLockWait(d, a.LockWait)
+	}
+	for i := range d.st.Steps {
+		s := &d.st.Steps[i]
+		boundLockWait(d, s.LockWait)
+		for _, l := range itemLocks(s) {
+			boundLockWait(d, l.LockWait)
+		}
+	}
+}
+
+func boundLockWait(d *draft, w *v1alpha1.LocksWait) {
+	if w != nil {
+		w.StartedAt = *bounds.Begun(w.StartedAt, d.now)
 	}
 }
 

@@ -79,6 +79,61 @@ func TestAWaitThatAWrongClockMadeTooLongIsShortened(t *testing.T) {
 	}
 }
 
+// A wait that began by a clock that was an hour ahead began now at the latest, so its time is not
+// over an hour too late. One that began by a clock that is a little ahead stays as it is.
+//
+// mutation: boundWaits without one of its beginnings, or without the tolerance, makes a case fail.
+func TestAWaitThatAWrongClockBeganBeginsNow(t *testing.T) {
+	approve := newStep("a", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = new(int32(60)) }))
+	locked := newStep("a", withStepLocks(mutexOf("db")))
+	runLocked, queued, ending := newRun(newStep("a")), newRun(newStep("a")), newRun(newStep("a"))
+	runLocked.Spec.Locks = []v1alpha1.LockRequest{mutexOf("db")}
+	queued.Spec.QueueTimeoutSeconds = new(int32(60))
+	ending.Spec.Steps[0].Retry.MaxFailures = 1
+	ending.Spec.Finally, ending.Spec.FinallyTimeoutSeconds = []v1alpha1.Step{newStep("tidy")}, 60
+	waits := LocksAnswer{State: LocksWaiting, Lock: "mutex:x/db", TTL: time.Minute}
+	for name, c := range map[string]struct {
+		run    *v1alpha1.WorkflowRun
+		part   string // that waits for a lock
+		gate   GateState
+		result []Result
+	}{
+		"an approval":              {newRun(approve), "-", GateOpen, nil},
+		"a run's lock":             {runLocked, "", GateOpen, nil},
+		"a step's lock":            {newRun(locked), "a", GateOpen, nil},
+		"an item's lock":           {lockedItems(1, 1, v1alpha1.Collect), part(0), GateOpen, nil},
+		"a place for the tenant":   {queued, "-", GateFull, nil},
+		"clean-up after a failure": {ending, "-", GateOpen, []Result{failed("a", 1, "E", "")}},
+	} {
+		for clock, begins := range map[time.Duration]time.Duration{time.Hour: 0, time.Second: time.Second} {
+			t.Run(name+" by a clock ahead by "+clock.String(), func(t *testing.T) {
+				run := c.run.DeepCopy()
+				decide := func(now time.Time, results ...Result) Decision {
+					in := letIn(Input{Run: run, Now: now, Lock: held(1), Results: results, Locks: map[string]LocksAnswer{c.part: waits}})
+					in.Gate.State = c.gate
+					out := Decide(in)
+					if out.Changed {
+						run.Status = persisted(t, &out.Status)
+					}
+					return out
+				}
+				decide(epoch.Add(clock))
+				decide(epoch.Add(clock), c.result...)
+				end := epoch.Add(begins).Add(time.Minute)
+				if out := decide(epoch); out.Changed != (begins == 0) || !out.Wake.Equal(end) {
+					t.Fatalf("changed: %t, looked at again at %s, want %s", out.Changed, out.Wake, end)
+				}
+				if out := decide(epoch.Add(500 * time.Millisecond)); out.Changed {
+					t.Error("it begins once more")
+				}
+				if decide(end); run.Status.CompletedAt == nil {
+					t.Errorf("its time is not over: %s", outcomeOf(run.Status))
+				}
+			})
+		}
+	}
+}
+
 // Clocks that differ by less than a second, and clocks that are behind, change no wait; nor does
 // any clock the moment that a user chose.
 //

@@ -96,3 +96,48 @@ func TestABackfillOfFractionsOfASecondIsDoneOnce(t *testing.T) {
 		}
 	}
 }
+
+// With overlap Allow ten runs of a backfill are under way at a time, whatever else is. Otherwise it
+// waits for other runs, too.
+//
+// mutation: a backfill that counts ordinary runs, or not those that are starting, or goes beyond
+// maxActive, makes a case fail.
+func TestABackfillIsBoundedByItsOwnRuns(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
+	hour := now.Truncate(time.Hour)
+	for name, c := range map[string]struct {
+		overlap           v1alpha1.OverlapPolicy
+		ordinary, of, due int // runs under way, those of the backfill, and slots of it that are starting
+		want              int // slots of it that are started now
+	}{
+		"many others":                  {v1alpha1.OverlapAllow, 12, 0, 0, 10},
+		"some of its own":              {v1alpha1.OverlapAllow, 12, 3, 2, 5},
+		"enough of its own":            {v1alpha1.OverlapAllow, 0, 10, 0, 0},
+		"as many as may be":            {v1alpha1.OverlapAllow, maxActive - 4, 1, 1, 2},
+		"one other, one after another": {v1alpha1.OverlapSkip, 1, 0, 0, 0},
+		"none, one after another":      {v1alpha1.OverlapSkip, 0, 0, 0, 1},
+	} {
+		s := &v1alpha1.Schedule{Status: &v1alpha1.ScheduleStatus{DecidedUntil: &metav1.Time{Time: hour}}}
+		s.Name, s.Spec.Overlap, s.Spec.Cron = "report", c.overlap, []string{"* * * * *"}
+		from := hour.AddDate(0, 0, -1)
+		s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(from), To: metav1.NewTime(from.Add(time.Hour))}
+		table, err := cron.New(s.Spec.Cron, "", cron.Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var runs []Run
+		for i := range c.ordinary {
+			runs = append(runs, Run{Slot: hour.Add(-time.Duration(i) * time.Minute)})
+		}
+		for i := range c.of {
+			runs = append(runs, Run{Slot: from.Add(time.Duration(i) * time.Minute)})
+		}
+		for i := range c.due {
+			s.Status.Starting = append(s.Status.Starting, metav1.NewTime(from.Add(time.Duration(c.of+i)*time.Minute)))
+		}
+		d := Decide(Input{Now: hour, Schedule: s, Table: table, Was: table, Runs: runs})
+		if n := len(d.Create) - c.due; n != c.want || d.Status.Backfill.Started != int64(c.want) {
+			t.Errorf("%s: %d slots of the backfill are started, want %d", name, n, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,8 +15,8 @@ import (
 func Decide(in Input) Decision {
 	d := newDraft(in)
 	d.settle()  // creations of before
+	d.rewind()  // a clock that was ahead
 	d.tally()   // failures in a row
-	d.rewind()  // a clock that was far ahead
 	d.advance() // slots that are due
 	d.drain()   // slots that wait
 	d.fillBack()
@@ -40,8 +41,11 @@ func newDraft(in Input) *draft {
 		status.Timing = in.Schedule.Spec.ScheduleTiming.DeepCopy()
 		d.Was = in.Table
 	}
-	for i := range in.Runs {
-		d.bySlot[Minute(in.Runs[i].Slot)] = &in.Runs[i]
+	d.Runs = slices.Clone(in.Runs)
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		r.Ended = EndOf(r.Ended, r.Created, in.Now)
+		d.bySlot[Minute(r.Slot)] = r
 	}
 	return d
 }
@@ -76,6 +80,7 @@ func (d *draft) advance() {
 	case now != "" && was == "":
 		d.skipDue(now)
 	case now == "":
+		d.makeRoom()
 		d.catchUp(edited)
 	}
 	if d.Again {
@@ -106,7 +111,12 @@ func (d *draft) edited() bool {
 }
 
 // rewind goes back with a clock that was ahead by more than a day. Slots that have a run keep it.
+// What failed is counted anew from the runs that there are, or none would count until
+// that clock's time.
 func (d *draft) rewind() {
+	if since := d.Status.FailuresSince; since != nil && since.Sub(d.Now) > skew {
+		d.Status.FailuresSince = nil
+	}
 	if d.Status.DecidedUntil.Sub(d.Now) > setBack {
 		back := stamp(d.Now)
 		d.Status.DecidedUntil = &back

@@ -79,6 +79,14 @@ func (d *draft) drain() {
 	}
 }
 
+// makeRoom starts a slot that waits before others are decided: it would have begun before they
+// came, had somebody been there when the run before ended.
+func (d *draft) makeRoom() {
+	if d.spec.Overlap == v1alpha1.OverlapBufferOne || d.spec.Overlap == v1alpha1.OverlapBufferAll {
+		d.drain()
+	}
+}
+
 // cancel cancels what is under way if a slot waits for that. The run of a slot that waits was
 // started by somebody who knew more.
 func (d *draft) cancel() {
@@ -124,7 +132,7 @@ func (d *draft) backfillNext(b *v1alpha1.BackfillStatus, most int) bool {
 		return true
 	}
 	if !d.taken(slot) {
-		if d.busy() >= most || len(d.Status.Waiting) > 0 {
+		if d.backfilling(b) >= most || d.busy() >= maxActive || len(d.Status.Waiting) > 0 {
 			return false
 		}
 		d.begin(slot)
@@ -132,6 +140,24 @@ func (d *draft) backfillNext(b *v1alpha1.BackfillStatus, most int) bool {
 	}
 	b.DoneUntil = stamp(slot)
 	return true
+}
+
+// backfilling is how many runs under way a backfill waits for: its own, with overlap Allow.
+func (d *draft) backfilling(b *v1alpha1.BackfillStatus) (n int) {
+	if d.spec.Overlap != v1alpha1.OverlapAllow {
+		return d.busy()
+	}
+	for i := range d.Runs {
+		if r := &d.Runs[i]; r.Phase == Active && BackfillHas(b, r.Slot) {
+			n++
+		}
+	}
+	for _, t := range d.Status.Starting {
+		if BackfillHas(b, t.Time) {
+			n++
+		}
+	}
+	return n
 }
 
 // backfill is how far spec.backfill is; nil: there is none.

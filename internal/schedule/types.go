@@ -27,6 +27,8 @@ const (
 	// setBack is how far ahead of the clock decidedUntil may be. A clock that was ahead by less
 	// is waited for.
 	setBack = 24 * time.Hour
+	// skew is how far apart the clocks of two operators may be. An end beyond that is not believed.
+	skew    = time.Minute
 	shown   = 3
 	maxText = 500
 )
@@ -63,8 +65,9 @@ type Run struct {
 	UID   string
 	Slot  time.Time
 	Phase Phase
-	// Ended is when it ended.
-	Ended time.Time
+	// Created is when the API server created it; Ended is when it ended, as its
+	// operator's clock says.
+	Created, Ended time.Time
 	// Cancelled says that it is being cancelled.
 	Cancelled bool
 	// Deleting says that it is being deleted: a finalizer may keep it for long.
@@ -114,6 +117,16 @@ type draft struct {
 	spec *v1alpha1.ScheduleSpec
 	// bySlot has the runs, by the minute of their slot.
 	bySlot map[int64]*Run
+}
+
+// EndOf is when a run ended that was created at a time. An end that is to come was written by a
+// clock that was ahead: it counts as the creation, which the API server's clock says. Otherwise
+// that run would be the one that ended last for as long as the clock was ahead.
+func EndOf(ended, created, now time.Time) time.Time {
+	if ended.Sub(now) > skew {
+		return created
+	}
+	return ended
 }
 
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC()) }

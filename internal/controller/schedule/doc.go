@@ -16,8 +16,8 @@
 //
 // # When it looks
 //
-// When a schedule changes, when a run of it comes or ends, and when the next slot is due; after a
-// minute at most, since the clock may be set.
+// When a schedule changes, when a run of it ends or is gone, and when the next slot is due; after a
+// minute at most, since the clock may be set. A run that comes wakes nobody: the schedule made it.
 //
 // # Failures
 //

@@ -114,7 +114,10 @@ func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 const cacheDelay = time.Minute
 
 func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
-	fact := schedule.Run{Name: run.Name, UID: string(run.UID), Slot: slot, Cancelled: run.Spec.Shutdown != "", Deleting: !run.DeletionTimestamp.IsZero()}
+	fact := schedule.Run{
+		Name: run.Name, UID: string(run.UID), Slot: slot, Created: run.CreationTimestamp.Time,
+		Cancelled: run.Spec.Shutdown != "", Deleting: !run.DeletionTimestamp.IsZero(),
+	}
 	if !status.Finished(run) {
 		return fact
 	}
@@ -136,7 +139,7 @@ func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bo
 	if s.Spec.StopWhen == "" {
 		return false
 	}
-	last := lastEnded(runs)
+	last := lastEnded(runs, r.Clock.Now())
 	if last == nil {
 		return false
 	}
@@ -166,10 +169,15 @@ func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bo
 }
 
 // lastEnded is the run that ended last; nil: none has.
-func lastEnded(runs []v1alpha1.WorkflowRun) (last *v1alpha1.WorkflowRun) {
+func lastEnded(runs []v1alpha1.WorkflowRun, now time.Time) (last *v1alpha1.WorkflowRun) {
+	var latest time.Time
 	for i := range runs {
-		if run := &runs[i]; status.Finished(run) && (last == nil || last.Status.CompletedAt.Before(run.Status.CompletedAt)) {
-			last = run
+		run := &runs[i]
+		if !status.Finished(run) {
+			continue
+		}
+		if ended := schedule.EndOf(run.Status.CompletedAt.Time, run.CreationTimestamp.Time, now); last == nil || latest.Before(ended) {
+			last, latest = run, ended
 		}
 	}
 	return last

@@ -74,7 +74,7 @@ func ownerOf(o client.Object) []string {
 	return nil
 }
 
-// runEvents wakes the schedule of a run that came, ended or went.
+// runEvents wakes the schedule of a run that ended or went.
 func runEvents() handler.EventHandler {
 	wake := func(q queue, o client.Object) {
 		if owner := metav1.GetControllerOf(o); owner != nil && ownerOf(o) != nil {

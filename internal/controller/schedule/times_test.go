@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
 // The rules of the API refuse a time that is of the year 10000 in UTC, but a schedule from before
@@ -52,5 +53,26 @@ func TestABackfillToATimeThatCannotBeWrittenIsSaid(t *testing.T) {
 	w.at(2, 1)
 	if st := w.settle(r, s); len(w.runs()) != 1 || !meta.IsStatusConditionFalse(st.Conditions, v1alpha1.ConditionStalled) {
 		t.Errorf("after an edit: %d runs, %+v", len(w.runs()), st.Conditions)
+	}
+}
+
+// The end of a run was written by a clock that was a year ahead. The next one is asked
+// all the same.
+//
+// mutation: lastEnded that believes such an end makes this fail.
+func TestStopWhenIsNotHeldUpByAnEndThatIsAhead(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.StopWhen = `run.phase == "Failed"` })
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 1)
+	w.settle(r, s)
+	w.clock.SetTime(w.slot(1).AddDate(1, 0, 0))
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+	w.at(2, 1)
+	w.settle(r, s)
+	w.end(schedule.RunName("report", w.slot(2)), v1alpha1.RunFailed)
+	if st := w.settle(r, s); st.Held != v1alpha1.SlotStopped {
+		t.Errorf("held %q, failures %d since %v", st.Held, st.Failures, st.FailuresSince)
 	}
 }

@@ -70,6 +70,15 @@ func Within(until *metav1.MicroTime, now time.Time, longest time.Duration) *meta
 	return Micro(now.Add(longest))
 }
 
+// Begun is when something began that is not to begin any more: now, if a clock that was
+// ahead wrote it.
+func Begun(at metav1.Time, now time.Time) *metav1.Time {
+	if at.After(now.Add(clockTolerance)) {
+		return Second(now)
+	}
+	return &at
+}
+
 // Due says whether the moment came; an absent one did.
 func Due(now time.Time, t *metav1.MicroTime) bool {
 	return t == nil || !now.Before(t.Time)

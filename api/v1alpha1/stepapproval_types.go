@@ -79,6 +79,7 @@ type StepApprovalSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Run string `json:"run"`
 	// runUID is the UID of the run that is meant. Absent: the run of that name that was created in
 	// an earlier second than the decision; a later one of the same name is not decided by it.
@@ -105,7 +106,8 @@ type StepApprovalSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Comment string `json:"comment,omitempty"`
-	// output becomes the output of the step: a JSON object of at most 4 KiB. Absent: none.
+	// output becomes the output of the step: a JSON object. One of more than 4 KiB is in outputRef
+	// of the step. Absent: none.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

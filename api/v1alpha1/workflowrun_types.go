@@ -246,6 +246,7 @@ type StartFrom struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Run string `json:"run"`
 	// uid is that of the run: another one of the same name is not meant.
 	// +required

@@ -601,22 +601,24 @@ func TestApprovalsOfARun(t *testing.T) {
 	}
 }
 
-// mutation: the order of Approvals turned round, or Means not asked, makes this fail.
-func TestOlderApprovalsComeFirst(t *testing.T) {
-	said := func(name, run string, after time.Duration) v1alpha1.StepApproval {
+// mutation: Precedes turned round in Counting, or Means not asked, makes this fail.
+func TestOfEachStepTheOldestApprovalCounts(t *testing.T) {
+	said := func(name, step, run string, after time.Duration) v1alpha1.StepApproval {
 		return v1alpha1.StepApproval{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", CreationTimestamp: metav1.Time{Time: epoch.Add(after)}},
-			Spec:       v1alpha1.StepApprovalSpec{Run: run, Step: "a"},
+			Spec:       v1alpha1.StepApprovalSpec{Run: run, Step: step},
 		}
 	}
+	ask := approval(func(*v1alpha1.Approval) {})
 	var got []string
-	for _, a := range facts.Approvals(newRun(), []v1alpha1.StepApproval{
-		said("late", "report", 3*time.Second), said("b", "report", 2*time.Second), said("first", "report", time.Second),
-		said("foreign", "other", time.Second), said("a", "report", 2*time.Second),
+	for _, a := range facts.Approvals(newRun(newStep("a", ask), newStep("b", ask), newStep("c", ask), newStep("job")), []v1alpha1.StepApproval{
+		said("late", "a", "report", 3*time.Second), said("y", "b", "report", 2*time.Second), said("x", "c", "report", 2*time.Second),
+		said("foreign", "a", "other", 0), said("first", "a", "report", time.Second), said("z", "b", "report", 2*time.Second),
+		said("nobody asks", "job", "report", time.Second), said("no step", "d", "report", time.Second),
 	}) {
 		got = append(got, a.Name)
 	}
-	if diff := cmp.Diff([]string{"first", "a", "b", "late"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"first", "y", "x"}, got); diff != "" {
 		t.Error(diff)
 	}
 }

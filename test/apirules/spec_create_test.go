@@ -41,6 +41,8 @@ func TestSpecAtCreate(t *testing.T) {
 		"a step with an empty name":      {aRunOf(step(`name: "", ` + topic)), []string{"spec.steps[0].name"}},
 		"a step name with upper case":    {aRunOf(step("name: Fetch, " + topic)), []string{"spec.steps[0].name", "^[a-z0-9-]+$"}},
 		"a step name with a dot":         {aRunOf(step("name: a.b, " + topic)), []string{"spec.steps[0].name", "^[a-z0-9-]+$"}},
+		"a start from another run":       {aRun("  startFrom: {run: a.b-1, uid: u}"), nil},
+		"a start from a path":            {aRun("  startFrom: {run: a/b, uid: u}"), []string{"spec.startFrom.run", `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`}},
 		"a step name of 40 characters":   {aRunOf(step("name: " + strings.Repeat("a", 40) + ", " + topic)), nil},
 		"a step name of 41 characters":   {aRunOf(step("name: " + strings.Repeat("a", 41) + ", " + topic)), []string{"spec.steps[0].name: Too long"}},
 		"a job without a topic":          {aRunOf(step("name: a, job: {}")), []string{"spec.steps[0].job.topic: Required value"}},

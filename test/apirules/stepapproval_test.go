@@ -63,6 +63,8 @@ func TestDecisionsAtCreate(t *testing.T) {
 		"an output that is a list":      {"output: [1]", []string{"spec.output", "must be of type object"}},
 		"no run":                        {"run: null", []string{"spec.run: Required value"}},
 		"a run of no name":              {"run: ''", []string{"spec.run"}},
+		"a run whose name is a path":    {"run: ../a", []string{"spec.run", `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`}},
+		"a run with dots in its name":   {"run: a-1.b", nil},
 		"no step":                       {"step: null", []string{"spec.step: Required value"}},
 		"a step that no run can have":   {"step: Publish", []string{"spec.step", "^[a-z0-9-]+$"}},
 		"a step of 41 characters":       {"step: " + strings.Repeat("a", 41), []string{"spec.step: Too long"}},

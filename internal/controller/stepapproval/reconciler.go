@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,6 +61,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if owned(&a) || !a.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
+	}
+	if len(validation.NameIsDNSSubdomain(a.Spec.Run, false)) > 0 {
+		return reconcile.Result{}, nil // the client takes it for a part of a path, which may lead elsewhere
 	}
 	run := &metav1.PartialObjectMetadata{}
 	run.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRun"))

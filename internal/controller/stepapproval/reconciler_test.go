@@ -5,14 +5,20 @@ package stepapproval
 import (
 	"context"
 	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -134,6 +140,43 @@ func TestErrorsAreTriedAgainAndAbsenceIsNone(t *testing.T) {
 	}
 	if _, err := w.look(a); err != nil {
 		t.Errorf("deleted before the look: %v", err)
+	}
+}
+
+// asked notes the paths of what is asked for at the API server.
+type asked struct {
+	http.RoundTripper
+	paths *[]string
+}
+
+func (a asked) RoundTrip(r *http.Request) (*http.Response, error) {
+	*a.paths = append(*a.paths, r.URL.Path)
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// The schema refuses such a name, but knows objects from before it did.
+// mutation: a reconciler that asks for any name makes this fail: it asks for what is elsewhere.
+func TestANameThatIsAPathIsNotAskedFor(t *testing.T) {
+	w := newWorld(t)
+	var paths []string
+	config := rest.CopyConfig(server.Config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return asked{rt, &paths} })
+	live, err := client.New(config, client.Options{Scheme: server.Scheme, Mapper: w.client.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.r.Live = live
+	for i, run := range []string{"../../../workflowruns", "../workflows/a", "..", "a/b", "%2e%2e", "report"} {
+		a := &v1alpha1.StepApproval{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "decision-" + strconv.Itoa(i)}}
+		a.Spec = v1alpha1.StepApprovalSpec{Run: run, Step: "publish", Decision: v1alpha1.Approve, Approver: "jane"}
+		w.r.Client = fake.NewClientBuilder().WithScheme(server.Scheme).WithObjects(a).Build()
+		if result, err := w.look(a); err != nil || result != (reconcile.Result{}) {
+			t.Errorf("%s: result %+v, error %v", run, result, err)
+		}
+	}
+	want := "/apis/syncopate.dev/v1alpha1/namespaces/" + w.ns + "/workflowruns/report"
+	if diff := cmp.Diff([]string{want}, slices.DeleteFunc(paths, func(p string) bool { return !strings.Contains(p, "workflow") })); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
 }
 

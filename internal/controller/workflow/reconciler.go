@@ -77,6 +77,7 @@ type Reconciler struct {
 
 	queue atomic.Pointer[queue]
 	long  sync.Map // by name: Workflows that wait for a desk
+	pace  pace
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -147,7 +148,8 @@ func (r *Reconciler) later(req reconcile.Request) reconcile.Result {
 	return reconcile.Result{RequeueAfter: passes.Later}
 }
 
-// look keeps the current revision of a Workflow, and writes its status if that is another.
+// look keeps the current revision of a Workflow, and writes its status if that is another. One that
+// is edited all the time has some edits kept, and others passed over.
 func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w := &v1alpha1.Workflow{}
 	if err := r.Live.Get(ctx, req.NamespacedName, w); err != nil {
@@ -156,10 +158,15 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	if !w.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
+	now := r.Clock.Now()
+	if wait := r.pace.wait(w, now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	content, err := r.Revisions.Ensure(ctx, w)
 	if err != nil {
 		return r.unkept(ctx, w, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err))
 	}
+	r.pace.kept(w, now)
 	problems, err := r.problemsOf(ctx, w, content)
 	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
 		return r.later(req), nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,8 +36,13 @@ const (
 	pageSize = 500
 	// runsPage is a page of whole runs, each of up to 1.5 MiB.
 	runsPage = 50
-	// maxRetiring bounds the revisions of one Workflow that a round deletes.
+	// maxRetiring bounds the revisions of one Workflow that are deleted under one mark.
 	maxRetiring = 100
+	// longestSweep is how long a round goes on to delete those of one Workflow.
+	longestSweep = 5 * time.Second
+	// spare is how many revisions more than its history a Workflow may have whose current one is
+	// about to be written. Beyond that they are deleted all the same: it is edited all the time.
+	spare = 20
 	// defaultHistory is that of the schema, for objects that did not pass it.
 	defaultHistory = 10
 )
@@ -51,6 +57,8 @@ type Sweeper struct {
 	Clock clock.Clock
 	// Owner names who writes.
 	Owner client.FieldOwner
+
+	seen map[types.NamespacedName]seen
 }
 
 // Start makes rounds until ctx ends.
@@ -87,6 +95,7 @@ func (s *Sweeper) Round(ctx context.Context) error {
 	for namespace, workflows := range all {
 		errs = append(errs, s.sweepNamespace(ctx, namespace, workflows))
 	}
+	maps.DeleteFunc(s.seen, func(key types.NamespacedName, _ seen) bool { return all[key.Namespace][key.Name] == nil })
 	return errors.Join(errs...)
 }
 
@@ -135,15 +144,16 @@ func (s *Sweeper) list(ctx context.Context) (map[string]map[string][]revision, e
 // fails after the mark, the mark is taken away, also where ctx ends in the middle: runs would wait
 // until the next owner's round comes to this Workflow.
 func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []revision, cached func() (keeps, error)) error {
-	w, settled, err := s.workflow(ctx, key)
-	switch {
-	case err != nil:
+	if s.unchanged(ctx, key, len(listed)) {
+		return nil
+	}
+	delete(s.seen, key)
+	w, settled, err := s.workflow(ctx, key, len(listed))
+	if err != nil {
 		return err
-	case !settled:
-		if w.Status == nil || len(w.Status.Retiring) == 0 {
-			return nil
-		}
-		return s.write(ctx, w, key.Name, nil, len(listed)) // the mark of a process that ended
+	}
+	if !settled {
+		return s.unmark(ctx, w, key.Name, len(listed))
 	}
 	old, err := candidates(w, key.Name, listed)
 	if err != nil {
@@ -152,17 +162,41 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 	if old, err = unkept(key.Name, old, cached); err != nil {
 		return err
 	}
-	old = old[:min(len(old), maxRetiring)]
 	if err := ctx.Err(); err != nil {
 		return err //nolint:wrapcheck // the round ends
 	}
-	later, cancel := s.outlast(ctx)
-	defer cancel()
-	if err := s.write(later, w, key.Name, old, len(listed)); err != nil || len(old) == 0 {
+	if err := s.deleteAll(ctx, key, w, old, len(listed)); err != nil || w == nil || len(old) > 0 {
 		return err
 	}
-	deleted, err := s.retire(ctx, key, old)
-	return errors.Join(err, s.write(later, w, key.Name, nil, len(listed)-deleted))
+	s.note(key, w, len(listed))
+	return nil
+}
+
+// unmark takes away the mark of a process that ended.
+func (s *Sweeper) unmark(ctx context.Context, w *v1alpha1.Workflow, name string, kept int) error {
+	if w.Status == nil || len(w.Status.Retiring) == 0 {
+		return nil
+	}
+	return s.write(ctx, w, name, nil, kept)
+}
+
+// deleteAll deletes revisions of a Workflow that has so many, as many at a time as a mark may name.
+// Those for which there is no time are left for the next round: others wait for their turn.
+func (s *Sweeper) deleteAll(ctx context.Context, key types.NamespacedName, w *v1alpha1.Workflow, old []revision, kept int) error {
+	later, cancel := s.outlast(ctx)
+	defer cancel()
+	began := s.Clock.Now()
+	var failed error
+	for marked := range slices.Chunk(old, maxRetiring) {
+		deleted := 0
+		if failed = s.write(later, w, key.Name, marked, kept); failed == nil {
+			deleted, failed = s.retire(ctx, key, marked)
+		}
+		if kept -= deleted; failed != nil || s.Clock.Since(began) >= longestSweep {
+			break
+		}
+	}
+	return errors.Join(failed, s.write(later, w, key.Name, nil, kept))
 }
 
 // lastWrite is how long a write may take after its round was cut off. Who hands over waits for it,
@@ -200,8 +234,9 @@ func (s *Sweeper) retire(ctx context.Context, key types.NamespacedName, old []re
 }
 
 // workflow reads a Workflow, nil if it is gone. It is not settled while its current revision is
-// about to be written. Where that is refused, it is: old revisions may be what fills the quota.
-func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName) (w *v1alpha1.Workflow, settled bool, err error) {
+// about to be written. Where that is refused, it is: old revisions may be what fills the quota. So
+// it is where there are too many.
+func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName, revisions int) (w *v1alpha1.Workflow, settled bool, err error) {
 	w = &v1alpha1.Workflow{}
 	err = s.Live.Get(ctx, key, w)
 	if apierrors.IsNotFound(err) {
@@ -210,7 +245,15 @@ func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName) (w *v1
 	if err != nil {
 		return nil, false, fmt.Errorf("read: %w", err)
 	}
-	return w, w.Status != nil && (w.Status.ObservedGeneration == w.Generation || refused(w)), nil
+	return w, w.Status != nil && (w.Status.ObservedGeneration == w.Generation || refused(w) || revisions > historyOf(w)+spare), nil
+}
+
+// historyOf is how many revisions of a Workflow are kept that nobody needs.
+func historyOf(w *v1alpha1.Workflow) int {
+	if l := w.Spec.RevisionHistoryLimit; l != nil {
+		return int(*l)
+	}
+	return defaultHistory
 }
 
 // refused says whether the API server refuses the current revision.
@@ -244,11 +287,7 @@ func candidates(w *v1alpha1.Workflow, name string, listed []revision) ([]revisio
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	old = slices.DeleteFunc(old, func(r revision) bool { return slices.Contains(current, r.of(name)) })
-	limit := defaultHistory
-	if l := w.Spec.RevisionHistoryLimit; l != nil {
-		limit = int(*l)
-	}
-	return old[min(len(old), limit):], nil
+	return old[min(len(old), historyOf(w)):], nil
 }
 
 // keeps are the revisions that runs keep, by Workflow. A run that may still choose has mayChoose.

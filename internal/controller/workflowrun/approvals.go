@@ -37,7 +37,8 @@ func (a *Approvals) Observe(ctx context.Context, run *v1alpha1.WorkflowRun) ([]l
 		return nil, nil
 	}
 	var list v1alpha1.StepApprovalList
-	if err := a.Client.List(ctx, &list, client.InNamespace(run.Namespace), client.MatchingFields{approvalRun: run.Name}); err != nil {
+	about := client.MatchingFields{approvalRun: run.Name}
+	if err := a.Client.List(ctx, &list, client.InNamespace(run.Namespace), about, client.UnsafeDisableDeepCopy); err != nil { // they are only read, in each pass
 		return nil, fmt.Errorf("list step approvals: %w", err)
 	}
 	return facts.Approvals(run, list.Items), nil
@@ -55,7 +56,7 @@ func (a *Approvals) Ask(ctx context.Context, run *v1alpha1.WorkflowRun) ([]lifec
 		if err := a.Live.List(ctx, &page, client.InNamespace(run.Namespace), about, client.Limit(approvalsPage), client.Continue(next)); err != nil {
 			return nil, fmt.Errorf("list step approvals live: %w", err)
 		}
-		all = append(all, page.Items...)
+		all = facts.Counting(run, append(all, page.Items...))
 		if next = page.Continue; next == "" {
 			return facts.Approvals(run, all), nil
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -434,6 +435,32 @@ var _ = Describe("a child run", func() {
 		Expect(endOf(w.get(ctx, forged))).To(Equal("Cancelled/Cancelled"))
 		Expect(w.jobsStored(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	// Mutations that make it fail: relative asks for any name; SeenParent pins a claim
+	// of any length.
+	It("that claims a parent whose name or uid no run can have ends in its first pass", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		for _, claim := range []metav1.OwnerReference{
+			{Name: "a/b", UID: "x"},
+			{Name: "..", UID: "x"},
+			{Name: "%", UID: "x"},
+			{Name: strings.Repeat("a", 254), UID: "x"},
+			{Name: "a", UID: types.UID(strings.Repeat("x", 65))},
+		} {
+			claim.APIVersion, claim.Kind, claim.Controller = v1alpha1.GroupVersion.String(), "WorkflowRun", new(true)
+			run := &v1alpha1.WorkflowRun{
+				ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "run-", OwnerReferences: []metav1.OwnerReference{claim}},
+				Spec:       v1alpha1.WorkflowRunSpec{WorkloadClass: w.ns, Steps: diamond()},
+			}
+			Expect(w.client.Create(ctx, run)).To(Succeed())
+			r.mustPass(ctx, run)
+			now := w.get(ctx, run)
+			Expect(now.Status).NotTo(BeNil(), claim.Name)
+			Expect(endOf(now)).To(Equal("Cancelled/Cancelled"), claim.Name)
+			Expect(messageOf(now, v1alpha1.ConditionSucceeded)).To(ContainSubstring("is gone"))
+		}
+	}, NodeTimeout(patience))
 })
 
 var errQuota = errors.New("quota")

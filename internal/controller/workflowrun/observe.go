@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -246,15 +247,25 @@ func observeOrigin(ctx context.Context, p *pass) error {
 	if p.spec.StartFrom == nil || (!p.run.Unwritten() && len(p.run.Status.Steps) > 0) || p.template.Missing != "" {
 		return nil
 	}
-	was := &v1alpha1.WorkflowRun{}
-	err := p.r.Live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: p.spec.StartFrom.Run}, was)
-	switch {
-	case apierrors.IsNotFound(err):
-		was = nil
-	case err != nil:
+	was, err := readOrigin(ctx, p)
+	if err != nil {
 		return fmt.Errorf("read run %s: %w", p.spec.StartFrom.Run, err)
 	}
 	plan := dag.Of(p.run)
 	p.origin = origin.Of(was, asStored(p, p.run), &plan, p.template.Revision, p.tenantName())
 	return nil
+}
+
+// readOrigin reads the run that spec.startFrom names; nil: it does not exist. To ask for a name
+// that no object can have is an error, each time.
+func readOrigin(ctx context.Context, p *pass) (*v1alpha1.WorkflowRun, error) {
+	if len(validation.NameIsDNSSubdomain(p.spec.StartFrom.Run, false)) > 0 {
+		return nil, nil //nolint:nilnil // none has such a name
+	}
+	was := &v1alpha1.WorkflowRun{}
+	err := p.r.Live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: p.spec.StartFrom.Run}, was)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that it is gone is an answer
+	}
+	return was, err
 }

@@ -5,10 +5,15 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -107,3 +112,29 @@ var _ = Describe("a run that starts from one that failed", func() {
 		}
 	}, NodeTimeout(patience))
 })
+
+// likeClientGo refuses names as client-go does: before it asks anybody, so it is not that they are
+// not found.
+type likeClientGo struct{ client.Reader }
+
+func (likeClientGo) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	if problems := content.IsPathSegmentName(key.Name); len(problems) > 0 {
+		return fmt.Errorf("invalid resource name %q: %v", key.Name, problems)
+	}
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), key.Name)
+}
+
+// The schema refuses such a name, but knows objects from before it did.
+// mutation: observeOrigin that asks for any name makes this fail.
+func TestARunThatStartsFromANameThatIsNoneIsRefused(t *testing.T) {
+	for _, name := range []string{"a/b", "..", "%", "gone"} {
+		p := &pass{r: &Reconciler{Live: likeClientGo{}}, run: aRun("1"), mem: &memory{}}
+		p.run.Status = nil
+		p.run.Spec.Steps = abc()
+		p.run.Spec.StartFrom = &v1alpha1.StartFrom{Run: name, UID: "u0"}
+		p.spec = p.run.Spec
+		if err := observeOrigin(t.Context(), p); err != nil || !strings.Contains(p.origin.Problem, "does not exist") {
+			t.Errorf("%q: %q, %v", name, p.origin.Problem, err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -33,6 +34,8 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	p := &Parent{Claim: *claim}
 	if parent == nil || string(parent.UID) != claim.UID {
 		p.Over = "is gone"
+		// an owner reference is of any length, and status refuses longer ones
+		p.Claim.Name, p.Claim.UID = bounds.Cut(claim.Name, bounds.MaxNameChars), bounds.Cut(claim.UID, bounds.MaxUIDChars)
 		return p
 	}
 	p.Claim.Root, p.Claim.Level = rootOf(parent), levelOf(parent)+1

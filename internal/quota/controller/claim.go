@@ -137,7 +137,7 @@ func (k *Controller) ReleaseKey(ctx context.Context, uid types.UID, tenant, key 
 	if key == "" {
 		return nil
 	}
-	err := k.opened(ctx, store.Key{Tenant: tenant}, func() error { return k.quota.ReleaseKey(ctx, tenant, key, string(uid)) })
+	err := ifUsed(ctx, k, store.Key{Tenant: tenant}, func() error { return k.quota.ReleaseKey(ctx, tenant, key, string(uid)) })
 	if err != nil && !isClosed(err) {
 		return fmt.Errorf("give up the idempotency key: %w", err)
 	}

@@ -177,7 +177,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		return err
 	}
 	var next []store.Next
-	err = k.opened(ctx, at, func() (err error) {
+	err = ifUsed(ctx, k, at, func() (err error) {
 		next, err = k.quota.Release(ctx, at, limits, string(uid))
 		return err
 	})

@@ -55,7 +55,8 @@
 //
 //	register is closed                 everything was lost         only the leader may rebuild
 //	key is in the register, closed     this key was lost           only the leader may rebuild
-//	key is not in the register         never used since the register is open: no run is in; the next one opens it
+//	key is not in the register         never used since the register is open: no run is in; the next one that wants
+//	                                   in opens it, and one that leaves does not
 //
 // Opening is begin, enter into the register, finish; in this order. Begin gives a token, the same
 // to all who begin at the same time, which is what is entered; only who finds this token in the

@@ -39,7 +39,29 @@ func keyOfEntry(entry string) (at store.Key, ok bool) {
 // opened makes a call about a key, and opens the key first if it was never used. If its data was
 // lost the leader is asked for a rebuild, and the answer is the call's *store.RebuildingError.
 func (k *Controller) opened(ctx context.Context, at store.Key, call func() error) error {
-	err := k.openedIfNew(ctx, at, call)
+	return toldOf(ctx, k, k.openedIfNew(ctx, at, call))
+}
+
+// ifUsed makes a call that takes something from a key. Of one that was never used there is nothing
+// to take, and it stays so: a run may end that named any tenant, and its namespace none of them. If
+// its data was lost that is as with opened.
+func ifUsed(ctx context.Context, k *Controller, at store.Key, call func() error) error {
+	err := call()
+	if !isClosed(err) {
+		return err
+	}
+	entry, e := k.quota.ReserveKey(ctx, registerTenant, entryOf(at), store.Claim{UID: wishOwner}, 0)
+	switch {
+	case e == nil && entry.UID == "" && !at.Pool(): // the leader enters pools, as soon as it knows of them
+		return nil
+	case e != nil && !isClosed(e):
+		return e
+	}
+	return toldOf(ctx, k, err)
+}
+
+// toldOf has the leader look if an error says that data was lost.
+func toldOf(ctx context.Context, k *Controller, err error) error {
 	if isClosed(err) {
 		k.quota.wish(ctx) // the leader may be another process
 		k.kicks.Kick()

@@ -4,11 +4,13 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
@@ -68,6 +70,54 @@ func TestManyOpenAQuotaThatWasNeverUsed(t *testing.T) {
 	}
 	if w.boss.calls.of("patch") != 0 || len(w.boss.kicks.Asked()) != 0 {
 		t.Error("a gate that was never used was taken for a lost one")
+	}
+}
+
+// A run may name any tenant. Where the namespace may not, it ends before it asks for anything, and
+// what ends gives up all that it could have.
+//
+// mutation: Release, or ReleaseKey, that opens what was never used makes this fail.
+func TestWhoHadNothingOpensNothingWhenItEnds(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.admits(w.run("a", withKey("k")))
+	before, err := w.redis.Keys(w.ctx(), "*").Result()
+	must(t, err)
+	entries, err := w.boss.register(w.ctx())
+	must(t, err)
+	for i := range 100 {
+		uid, theirs := types.UID(fmt.Sprint("uid-", i)), fmt.Sprint("x-", i)
+		must(t, w.boss.Release(w.ctx(), uid, theirs, "batch"))
+		must(t, w.boss.ReleaseKey(w.ctx(), uid, theirs, "k"))
+	}
+	after, err := w.redis.Keys(w.ctx(), "*").Result()
+	must(t, err)
+	now, err := w.boss.register(w.ctx())
+	must(t, err)
+	if len(now) != len(entries) || len(after) != len(before) || len(w.boss.kicks.Asked()) != 0 {
+		t.Errorf("%d entries in the register, and %d keys in Redis; before: %d and %d; resyncs asked for: %d",
+			len(now), len(after), len(entries), len(before), len(w.boss.kicks.Asked()))
+	}
+}
+
+// mutation: Release, or ReleaseKey, that takes all that is closed for never used makes this fail.
+func TestWhoFindsLostWhatItGivesUpHasItRebuilt(t *testing.T) {
+	for name, lose := range map[string][]string{"slots": {slotsKey}, "keys": {claimsKey}, "all of them": {slotsKey, claimsKey, registerKey}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.policy("batch", 1)
+			w.boss.looks()
+			a := w.run("a", withKey("k"))
+			w.boss.claims(a, nil)
+			w.boss.admits(a)
+			must(t, w.redis.Del(w.ctx(), lose...).Err())
+			w.boss.releases(a)
+			must(t, w.boss.ReleaseKey(w.ctx(), a.UID, tenant, "k"))
+			if len(w.boss.kicks.Asked()) == 0 || !w.instance().quota.wanted(w.ctx()) {
+				t.Error("no resync is asked for")
+			}
+		})
 	}
 }
 

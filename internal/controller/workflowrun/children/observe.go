@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -102,8 +103,12 @@ func confirmed(run *v1alpha1.WorkflowRun) []v1alpha1.ChildRunStatus {
 }
 
 // relative reads another run of the namespace; nil: it does not exist. That is decided on a live
-// read only: what the cache has not seen may be new.
+// read only: what the cache has not seen may be new. An owner reference may have a name that no
+// object can have: to ask for it is an error, each time.
 func (c *Children) relative(ctx context.Context, namespace, name, uid string) (*v1alpha1.WorkflowRun, error) {
+	if len(validation.NameIsDNSSubdomain(name, false)) > 0 {
+		return nil, nil //nolint:nilnil // none has such a name
+	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	run := &v1alpha1.WorkflowRun{}
 	err := c.Client.Get(ctx, key, run, client.UnsafeDisableDeepCopy) // facts are read of it; a parent has up to 200 of them, in each pass

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+// edit changes a Workflow, and has its revision kept if it may.
+func (w *world) edit(wf *v1alpha1.Workflow, step string) (result reconcile.Result) {
+	w.t.Helper()
+	wf.Spec.Template.Steps[0].Name = step
+	w.must(w.client.Update(w.t.Context(), wf))
+	result, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(wf)})
+	w.must(err)
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(wf), wf))
+	return result
+}
+
+// crowd makes so many revisions of a Workflow, as runs do that follow it.
+func (w *world) crowd(wf *v1alpha1.Workflow, n int) {
+	w.t.Helper()
+	for i := range n {
+		other := wf.DeepCopy()
+		other.Spec.Template.Steps[0].Name = fmt.Sprint("crowd-", i)
+		_, err := w.r.Revisions.Ensure(w.t.Context(), other)
+		w.must(err)
+	}
+}
+
+// Each revision is as large as its Workflow, which may have 1 MiB.
+//
+// mutations: look that keeps each generation at once; a pause that does not grow; one that ends for
+// good.
+func TestAWorkflowThatIsEditedAllTheTimeHasFewRevisions(t *testing.T) {
+	w := newWorld(t)
+	clk := clocktesting.NewFakeClock(time.Now())
+	w.r.Clock = clk
+	wf := w.workflow("report", "a", 3)
+	var wait time.Duration
+	for i := range 300 {
+		clk.Step(100 * time.Millisecond)
+		wait = w.edit(wf, fmt.Sprint("edit-", i)).RequeueAfter
+	}
+	if n := len(w.kept("report")); n > 30 {
+		t.Errorf("%d revisions at the peak", n)
+	}
+	if wait <= 0 {
+		t.Fatal("the last edit is forgotten")
+	}
+	clk.Step(wait)
+	_, newest, err := template.Encode(&wf.Spec)
+	w.must(err)
+	if now := w.reconcile(wf); now.Status.ObservedGeneration != now.Generation || now.Status.Revision != newest {
+		t.Errorf("generation %d: %+v; want revision %s", now.Generation, now.Status, newest)
+	}
+	if w.sweep(); len(w.kept("report")) > 4 {
+		t.Errorf("%d revisions after a round", len(w.kept("report")))
+	}
+	clk.Step(rest)
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(wf), wf))
+	if result := w.edit(wf, "later"); result != (reconcile.Result{}) {
+		t.Errorf("after a rest: %+v", result)
+	}
+}
+
+// mutations: a round that deletes no more than a mark may name; one that leaves the mark of a part.
+func TestSweeper_DeletesAllThatNobodyNeedsInOneRound(t *testing.T) {
+	w := newWorld(t)
+	wf := w.workflow("report", "a", 3)
+	w.crowd(wf, 230)
+	w.sweep()
+	if kept := w.kept("report"); len(kept) != 4 || !slices.Contains(kept, wf.Status.Revision) {
+		t.Errorf("%d revisions are left", len(kept))
+	}
+	if now := w.status("report"); len(now.Retiring) > 0 || now.Revisions != 4 {
+		t.Errorf("after the round: %+v", now)
+	}
+}
+
+// One Workflow with thousands does not keep the round from others.
+//
+// mutation: a round without an end for one Workflow.
+func TestSweeper_LeavesTheRestOfAWorkflowForTheNextRound(t *testing.T) {
+	w := newWorld(t)
+	clk := clocktesting.NewFakeClock(time.Now())
+	w.s.Clock = clk
+	w.crowd(w.workflow("report", "a", 0), 150)
+	w.before = func(what string) {
+		if what == "delete" {
+			clk.Step(longestSweep / maxRetiring)
+		}
+	}
+	for i, want := range []int{51, 1} {
+		if w.sweep(); len(w.kept("report")) != want {
+			t.Errorf("round %d: %d revisions are left, want %d", i, len(w.kept("report")), want)
+		}
+		if now := w.status("report"); len(now.Retiring) > 0 || int(now.Revisions) != want {
+			t.Errorf("round %d: %+v", i, now)
+		}
+	}
+}
+
+// A Workflow that is edited all the time is never seen as it is.
+//
+// mutation: a round that waits until it is.
+func TestSweeper_DeletesRevisionsOfAWorkflowThatIsEditedAllTheTime(t *testing.T) {
+	w := newWorld(t)
+	wf := w.workflow("report", "a", 3)
+	w.crowd(wf, 3+spare+1)
+	w.unseen("report")
+	w.sweep()
+	if kept := w.kept("report"); len(kept) != 4 || !slices.Contains(kept, wf.Status.Revision) {
+		t.Errorf("%d revisions are left", len(kept))
+	}
+}
+
+// mutations: a round that reads each Workflow; one that does not read what changed, or is gone.
+func TestSweeper_ReadsNoWorkflowThatDidNotChange(t *testing.T) {
+	w := newWorld(t)
+	for i := range 100 {
+		w.workflow(fmt.Sprint("w-", i), "a", 3)
+	}
+	reads := 0
+	w.s.Live = interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*v1alpha1.Workflow); ok {
+				reads++
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	round := func(what string, want int) {
+		t.Helper()
+		reads = 0
+		if w.sweep(); reads != want {
+			t.Errorf("%s: %d Workflows are read, want %d", what, reads, want)
+		}
+	}
+	round("the first round", 100)
+	round("nothing changed", 0)
+	w.workflow("w-1", "b", 3)
+	w.gone("w-2")
+	wf := &v1alpha1.Workflow{}
+	w.must(w.client.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: "w-3"}, wf))
+	w.crowd(wf, 3)
+	round("an edit, a Workflow that is gone, and revisions that runs made", 3)
+	if n := len(w.kept("w-2")); n != 0 {
+		t.Errorf("%d revisions of a Workflow that is gone", n)
+	}
+	if now := w.status("w-3"); now.Revisions != 4 {
+		t.Errorf("%+v", now)
+	}
+	round("nothing changed since", 0)
+}

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,10 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
+
+const workerPassword = "$NATS_WORKER_PASSWORD" //nolint:gosec // a variable of the server
+
+var inboxPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 func permissionsCommand(a *app) *cobra.Command {
 	return group(&cobra.Command{
@@ -31,26 +36,32 @@ configuration of each server; the passwords are those of the server's environmen
 A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
 taken for a number. Then it does not start.
 
+With --confined the worker has an account of its own, named after its inbox, as SYNCOPATE_mail, and no other user may be in it. For one
+more such worker add its account alone: what the first account exports is the same for all. Give its user another name, and another
+variable. Then restart each server: one that reads its configuration again serves a new account only the second time.
+
 With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
 system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,
 		RunE: func(*cobra.Command, []string) error {
 			n := protocol.Names{Prefix: prefix}
-			may := rights.Worker(n, topics...)
-			if inbox != "" {
-				if len(topics) == 0 || strings.ContainsAny(inbox, " *>") || inbox == "_INBOX" {
+			all := rights.Accounts{Name: account, Users: []rights.User{
+				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
+			}}
+			if admin {
+				all.AdminPassword = "$NATS_ADMIN_PASSWORD"
+			}
+			if inbox == "" {
+				all.Users = append(all.Users, rights.User{Name: "worker", Password: workerPassword, May: rights.Worker(n, topics...)})
+			} else {
+				word := wordOf(inbox)
+				if word == "" || len(topics) == 0 {
 					return usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, and --topics", inbox)
 				}
-				may = rights.Confined(n, inbox, topics...)
+				all.Confined = []rights.Confined{{
+					Names: n, Account: account + "_" + word, User: "worker", Password: workerPassword, Topics: topics, Inbox: inbox,
+				}}
 			}
-			users := []rights.User{
-				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
-				{Name: "worker", Password: "$NATS_WORKER_PASSWORD", May: may},                    //nolint:gosec // likewise
-			}
-			if admin {
-				fmt.Fprint(a.Out, rights.WithAdmin("$NATS_ADMIN_PASSWORD", account, users...))
-				return nil
-			}
-			fmt.Fprint(a.Out, rights.Account(account, users...))
+			fmt.Fprint(a.Out, all.Text())
 			return nil
 		},
 	}
@@ -60,6 +71,16 @@ system account, may ask all servers how they are, as nats server report jetstrea
 	cmd.Flags().BoolVar(&admin, "admin", false, "Also users for people: admin in the account, and system in the system account. Their password is $NATS_ADMIN_PASSWORD.")
 	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of a worker that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
 	return cmd
+}
+
+// wordOf is what an inbox prefix has beside the one of all clients, for the name of an account.
+// There is none where there is no such word, or where the prefix is not one of NATS.
+func wordOf(inbox string) string {
+	word := strings.TrimLeft(strings.TrimPrefix(inbox, "_INBOX"), "_.")
+	if !inboxPrefix.MatchString(inbox) {
+		return ""
+	}
+	return strings.ReplaceAll(word, ".", "_")
 }
 
 func redisPermissionsCommand(a *app) *cobra.Command {

@@ -29,6 +29,10 @@ func TestPermissionsOfNATSTakePasswordsThatBeginWithALetter(t *testing.T) {
 	}{
 		{args: []string{"permissions", "nats"}, want: map[string]int{"SYNCOPATE": 2}},
 		{args: []string{"permissions", "nats", "--admin"}, want: map[string]int{"SYNCOPATE": 3, "$SYS": 1}},
+		{
+			args: []string{"permissions", "nats", "--confined", "_INBOX_mail", "--topics", "mail.send", "--admin"},
+			want: map[string]int{"SYNCOPATE": 2, "SYNCOPATE_mail": 1, "$SYS": 1},
+		},
 	} {
 		printed := p.must(c.args...)
 		read, err := conf.Parse(printed)
@@ -49,6 +53,22 @@ func TestPermissionsOfNATSTakePasswordsThatBeginWithALetter(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("users of accounts (-want +got):\n%s\nin\n%s", diff, printed)
+		}
+	}
+}
+
+// mutation: a confined worker of all topics, or one that has the inbox of all, makes this fail.
+func TestPermissionsOfAConfinedWorkerNeedTopicsAndAnInbox(t *testing.T) {
+	p := newPlugin(t)
+	for _, c := range []struct{ inbox, topics string }{
+		{inbox: "_INBOX_mail"},
+		{inbox: "_INBOX", topics: "mail.send"},
+		{inbox: "_INBOX.", topics: "mail.send"},
+		{inbox: "_INBOX_>", topics: "mail.send"},
+		{inbox: `_INBOX_"`, topics: "mail.send"},
+	} {
+		if _, _, err := p.call("permissions", "nats", "--confined", c.inbox, "--topics", c.topics); err == nil {
+			t.Errorf("%+v is taken", c)
 		}
 	}
 }

@@ -55,19 +55,6 @@ func Worker(n protocol.Names, topics ...string) NATS {
 	return NATS{Publish: publish, Subscribe: []string{n.Prefix + ".control.*", "_INBOX.>"}}
 }
 
-// Confined is for workers of some topics that are not to be trusted with what is of others: at
-// least one. They have no object store, in which nothing says of which topic an output is, so their
-// outputs are at most protocol.MaxInlineOutputBytes. And they have an inbox of their own, since
-// jobs come to the inbox of who asked for them.
-func Confined(n protocol.Names, inbox string, topics ...string) NATS {
-	may := Worker(n, topics...)
-	may.Publish = slices.DeleteFunc(may.Publish, func(s string) bool {
-		return strings.Contains(s, n.PayloadsStream()) || strings.HasPrefix(s, "$O.")
-	})
-	may.Subscribe = []string{n.Prefix + ".control.*", inbox + ".>"}
-	return may
-}
-
 // User is one user of an account.
 type User struct {
 	Name     string
@@ -76,25 +63,36 @@ type User struct {
 }
 
 // Account writes an account with JetStream as a nats-server's configuration has it.
-func Account(name string, users ...User) string {
-	var b strings.Builder
-	b.WriteString("accounts {\n")
-	account(&b, name, "    jetstream: enabled\n", users)
-	b.WriteString("}\n")
-	return b.String()
+func Account(name string, users ...User) string { return Accounts{Name: name, Users: users}.Text() }
+
+// Accounts are those of an installation.
+type Accounts struct {
+	Name     string // of the account with JetStream
+	Users    []User // of that account
+	Confined []Confined
+	// AdminPassword is of two users for people: "admin" may do everything in the account, and
+	// "system" asks servers how they are, which only the system account may. It asks all of them at
+	// once: subjects of one server's ID also end connections. Without a password there are none.
+	AdminPassword string
 }
 
-// WithAdmin writes the same with two users for people, who share a password: "admin" may do
-// everything in the account, and "system" asks servers how they are, which only the
-// system account may. It asks all of them at once: subjects of one server's ID also
-// end connections.
-func WithAdmin(password, name string, users ...User) string {
-	everything := NATS{Publish: []string{">"}, Subscribe: []string{">"}}
-	ask := NATS{Publish: []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>"}, Subscribe: []string{"_INBOX.>"}}
+// Text writes the accounts as a nats-server's configuration has them.
+func (a Accounts) Text() string {
+	users := slices.Clip(a.Users)
+	if a.AdminPassword != "" {
+		everything := NATS{Publish: []string{">"}, Subscribe: []string{">"}}
+		users = append(users, User{Name: "admin", Password: a.AdminPassword, May: everything})
+	}
 	var b strings.Builder
 	b.WriteString("accounts {\n")
-	account(&b, name, "    jetstream: enabled\n", append(slices.Clip(users), User{Name: "admin", Password: password, May: everything}))
-	account(&b, "$SYS", "", []User{{Name: "system", Password: password, May: ask}})
+	account(&b, a.Name, "    jetstream: enabled\n"+exports(a.Confined), users)
+	for _, c := range a.Confined {
+		account(&b, c.Account, c.imports(a.Name), []User{{Name: c.User, Password: c.Password, May: c.may()}})
+	}
+	if a.AdminPassword != "" {
+		ask := NATS{Publish: []string{"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.>"}, Subscribe: []string{"_INBOX.>"}}
+		account(&b, "$SYS", "", []User{{Name: "system", Password: a.AdminPassword, May: ask}})
+	}
 	b.WriteString("}\n")
 	return b.String()
 }

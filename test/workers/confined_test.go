@@ -24,9 +24,11 @@ func confined(t *testing.T) (o *operator, env []string) {
 	t.Helper()
 	names := protocol.Names{Prefix: protocol.DefaultPrefix}
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	text := rights.Account("SYNCOPATE",
-		rights.User{Name: "kit", Password: `"k"`, May: rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}},
-		rights.User{Name: "worker", Password: `"w"`, May: rights.Confined(names, ownInbox, DefaultTopic)})
+	text := rights.Accounts{
+		Name:     "SYNCOPATE",
+		Users:    []rights.User{{Name: "kit", Password: `"k"`, May: rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}}},
+		Confined: []rights.Confined{{Names: names, Account: "WORKER", User: "worker", Password: `"w"`, Topics: []string{DefaultTopic}, Inbox: ownInbox}},
+	}.Text()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
-	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -27,15 +26,28 @@ import (
 const (
 	mine, theirs = "mail.send", "pay.out"
 	mineInbox    = "_INBOX_mail"
+	theirOutput  = `"theirs"`
 )
+
+// confinedTo is the worker of my topic.
+func confinedTo(names protocol.Names) rights.Confined {
+	return rights.Confined{Names: names, Account: "MAIL", User: "worker", Password: `"w"`, Topics: []string{mine}, Inbox: mineInbox}
+}
 
 // withAccounts is a server whose users have the rights that the plugin prints.
 func withAccounts(t *testing.T, names protocol.Names) *natstest.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	text := rights.Account("SYNCOPATE",
-		rights.User{Name: "operator", Password: `"o"`, May: rights.Operator(names)},
-		rights.User{Name: "worker", Password: `"w"`, May: rights.Confined(names, mineInbox, mine)})
+	everything := rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}
+	text := rights.Accounts{
+		Name: "SYNCOPATE",
+		Users: []rights.User{
+			{Name: "operator", Password: `"o"`, May: rights.Operator(names)},
+			{Name: "trusted", Password: `"w"`, May: rights.Worker(names, mine)},
+			{Name: "spy", Password: `"w"`, May: everything},
+		},
+		Confined: []rights.Confined{confinedTo(names)},
+	}.Text()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,22 +62,10 @@ func withAccounts(t *testing.T, names protocol.Names) *natstest.Server {
 // of another topic.
 //
 // mutation: Confined that keeps the object store, the common inbox, or "*" for the durable makes
-// this fail: each was tried.
+// this fail: each was tried. So does an account without $JS.API.INFO: its worker does no job.
 func TestAConfinedWorkerCannotReadOrEraseWhatIsOfOtherTopics(t *testing.T) {
 	names := protocol.Names{Prefix: protocol.DefaultPrefix}
-	s := withAccounts(t, names)
-	conn := bustest.Connect(t, bus.Config{URL: s.URL(), User: "operator", Password: "o"})
-	signing := bustest.Keys(t)
-	q := New(conn, signing, results.NewReader(conn, signing), Options{})
-	for i, topic := range []string{mine, theirs} {
-		bustest.Eventually(t, "the job is stored", func() bool { return q.Publish(t.Context(), Job{ID: bustest.JobID(i), Topic: topic}) == nil })
-	}
-	output := []byte(`"theirs"`)
-	ref := protocol.NewOutputRef(bustest.JobID(1), output)
-	if err := payloads.New(conn).Put(t.Context(), ref, output); err != nil {
-		t.Fatal(err)
-	}
-
+	s, conn, q, ref := twoTopics(t, names)
 	refused := make(chan error, 100)
 	nc, err := nats.Connect(s.URL(), nats.UserInfo("worker", "w"), nats.CustomInboxPrefix(mineInbox),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
@@ -115,7 +115,7 @@ func TestAConfinedWorkerCannotReadOrEraseWhatIsOfOtherTopics(t *testing.T) {
 	if _, err := js.Stream(t.Context(), payloadStream); err == nil {
 		t.Error("it is told about the object store")
 	}
-	if data, err := payloads.New(conn).Get(t.Context(), ref); err != nil || string(data) != string(output) {
+	if data, err := payloads.New(conn).Get(t.Context(), ref); err != nil || string(data) != theirOutput {
 		t.Errorf("the output is %q, %v", data, err)
 	}
 	doesItsJob(t, nc, conn, bustest.JobID(0))

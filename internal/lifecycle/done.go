@@ -42,12 +42,12 @@ func leavesResults(d *draft) bool {
 	if !d.store.postponed || d.in.Lock.State != LockHeld || d.in.Form != FormFull || !slices.Contains(d.out.Verdicts, Applied) {
 		return false
 	}
+	some := false
 	for k, v := range d.out.Verdicts {
-		if i, known := d.plan.Index[d.in.Results[k].ID.Step]; v == Waiting && known && !status.Ended(d.st.Steps[i].Phase) {
-			return true
-		}
+		i, known := d.plan.Index[d.in.Results[k].ID.Step]
+		some = some || v == Waiting && known && !status.Ended(d.st.Steps[i].Phase)
 	}
-	return false
+	return some
 }
 
 // failedBefore ends the run for a step that failed with an earlier decision, which left results to

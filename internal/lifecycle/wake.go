@@ -25,13 +25,7 @@ func wakeAt(d *draft) time.Time {
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
-	lacks := d.out.Needs.Outputs()
-	if lacks {
-		e.beyond = d.now // what is due lacks outputs, which is no moment: the shell comes again when it may have them
-	}
-	if !lacks && d.left || d.store.postponed && (!lacks || slices.Contains(d.out.Verdicts, Applied)) {
-		e.at = d.now // there is room now for what was postponed
-	}
+	nextDecision(d, &e)
 	lockWaits(d, &e)
 	templateWait(d, &e)
 	if active := stepEnds(d, &e); !d.run.Spec.Suspend && active < dag.Parallel(d.run) {
@@ -43,6 +37,17 @@ func wakeAt(d *draft) time.Time {
 		}
 	}
 	return e.after(d.now)
+}
+
+// nextDecision adds the next decision if it may go on at once with what this one left.
+func nextDecision(d *draft, e *earliest) {
+	lacks := d.out.Needs.Outputs()
+	if lacks {
+		e.beyond = d.now // what is due lacks outputs, which is no moment: the shell comes again when it may have them
+	}
+	if !lacks && d.left || d.store.postponed && (!lacks || slices.Contains(d.out.Verdicts, Applied)) {
+		e.at = d.now // there is room now for what was postponed
+	}
 }
 
 // queueEnd adds the end of the time in the queue. With the lock it is one only if its clock runs:

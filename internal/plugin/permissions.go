@@ -15,7 +15,8 @@ import (
 
 const workerPassword = "$NATS_WORKER_PASSWORD" //nolint:gosec // a variable of the server
 
-var inboxPrefix = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+// inboxPrefix is one that no other has in its name, or in that of its account.
+var inboxPrefix = regexp.MustCompile(`^_INBOX_([A-Za-z0-9-]+)$`)
 
 func permissionsCommand(a *app) *cobra.Command {
 	return group(&cobra.Command{
@@ -73,14 +74,13 @@ system account, may ask all servers how they are, as nats server report jetstrea
 	return cmd
 }
 
-// wordOf is what an inbox prefix has beside the one of all clients, for the name of an account.
-// There is none where there is no such word, or where the prefix is not one of NATS.
+// wordOf is what an inbox prefix has beside the one of all clients, for the name of an account; "":
+// it is none that may be.
 func wordOf(inbox string) string {
-	word := strings.TrimLeft(strings.TrimPrefix(inbox, "_INBOX"), "_.")
-	if !inboxPrefix.MatchString(inbox) {
-		return ""
+	if found := inboxPrefix.FindStringSubmatch(inbox); found != nil {
+		return found[1]
 	}
-	return strings.ReplaceAll(word, ".", "_")
+	return ""
 }
 
 func redisPermissionsCommand(a *app) *cobra.Command {

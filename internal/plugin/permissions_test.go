@@ -65,6 +65,8 @@ func TestPermissionsOfAConfinedWorkerNeedTopicsAndAnInbox(t *testing.T) {
 		{inbox: "_INBOX", topics: "mail.send"},
 		{inbox: "_INBOX.", topics: "mail.send"},
 		{inbox: "_INBOX_>", topics: "mail.send"},
+		{inbox: "_INBOX_a_b", topics: "mail.send"}, // two of them would have one account, and the server takes the last
+		{inbox: "_INBOX_a.b", topics: "mail.send"},
 		{inbox: `_INBOX_"`, topics: "mail.send"},
 	} {
 		if _, _, err := p.call("permissions", "nats", "--confined", c.inbox, "--topics", c.topics); err == nil {

@@ -71,6 +71,9 @@ func (s *Store) Ensure(ctx context.Context, w *v1alpha1.Workflow) (*template.Con
 	if apierrors.IsAlreadyExists(err) {
 		return content, s.claim(ctx, w, content)
 	}
+	if Refused(err) && s.claim(ctx, w, content) == nil {
+		return content, nil // a full quota refuses what is there, too
+	}
 	if err != nil {
 		return nil, fmt.Errorf("keep revision %s of Workflow %s: %w", revision, w.Name, err)
 	}

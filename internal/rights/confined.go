@@ -41,10 +41,10 @@ func (c Confined) imports(from string) string {
 	var b strings.Builder
 	b.WriteString("    imports: [\n")
 	for _, s := range c.may().Publish {
-		fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}}\n", from, s)
+		fmt.Fprintf(&b, "      {service: {account: %q, subject: %q}}\n", from, s)
 	}
-	fmt.Fprintf(&b, "      {service: {account: %s, subject: %q}, to: \"$JS.API.INFO\"}\n", from, nowhere(c.Names))
-	fmt.Fprintf(&b, "      {stream: {account: %s, subject: %q}}\n    ]\n", from, c.Names.Control("*"))
+	fmt.Fprintf(&b, "      {service: {account: %q, subject: %q}, to: \"$JS.API.INFO\"}\n", from, nowhere(c.Names))
+	fmt.Fprintf(&b, "      {stream: {account: %q, subject: %q}}\n    ]\n", from, c.Names.Control("*"))
 	return b.String()
 }
 

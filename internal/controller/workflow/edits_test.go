@@ -4,11 +4,14 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
@@ -165,4 +169,61 @@ func TestSweeper_ReadsNoWorkflowThatDidNotChange(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 	round("nothing changed since", 0)
+}
+
+// A run that goes changes neither its Workflow nor the number of revisions.
+//
+// mutation: sweep that notes a Workflow whose revisions runs keep for now.
+func TestSweeper_DeletesWhatARunHasKeptOnceItIsGone(t *testing.T) {
+	w := newWorld(t)
+	old := w.workflow("report", "a", 0).Status.Revision
+	current := w.workflow("report", "b", 0).Status.Revision
+	run := w.run("report", old, false)
+	w.sweep()
+	if kept := w.kept("report"); len(kept) != 2 {
+		t.Fatalf("kept are %v", kept)
+	}
+	w.must(w.client.Delete(t.Context(), run))
+	w.sweep()
+	if kept := w.kept("report"); len(kept) != 1 || kept[0] != current {
+		t.Errorf("kept are %v, want %s", kept, current)
+	}
+}
+
+// mutation: deleteAll that tries once to take its mark away.
+func TestSweeper_TakesItsMarkFromAWorkflowThatWasEditedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.workflow("report", "a", 0)
+	wf := w.workflow("report", "b", 0)
+	w.s.Client = interceptor.NewClient(w.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			w.must(c.Get(ctx, client.ObjectKeyFromObject(wf), wf))
+			w.edit(wf, "c")
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	w.sweep()
+	if marked := w.status("report").Retiring; len(marked) > 0 {
+		t.Errorf("%v are marked", marked)
+	}
+}
+
+// A full quota refuses to make a revision before the API server says that it is there.
+//
+// mutation: Ensure that asks only where the API server says so.
+func TestARevisionThatIsThereIsKeptThoughAnotherWouldBeRefused(t *testing.T) {
+	w := newWorld(t)
+	wf := w.workflow("report", "a", 3)
+	store := &revisions.Store{Live: w.client, Owner: "test", Client: interceptor.NewClient(w.client, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "controllerrevisions"}, "x", errors.New("exceeded quota"))
+		},
+	})}
+	if content, err := store.Ensure(t.Context(), wf); err != nil || content.Revision != wf.Status.Revision {
+		t.Errorf("%v", err)
+	}
+	wf.Spec.Template.Steps[0].Name = "other"
+	if _, err := store.Ensure(t.Context(), wf); !revisions.Refused(err) {
+		t.Errorf("one that is not there: %v", err)
+	}
 }

@@ -36,6 +36,8 @@ const (
 	pageSize = 500
 	// runsPage is a page of whole runs, each of up to 1.5 MiB.
 	runsPage = 50
+	// markTries bounds the tries to take a mark away from a Workflow that is edited all the time.
+	markTries = 5
 	// maxRetiring bounds the revisions of one Workflow that are deleted under one mark.
 	maxRetiring = 100
 	// longestSweep is how long a round goes on to delete those of one Workflow.
@@ -159,13 +161,14 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 	if err != nil {
 		return err
 	}
+	surplus := len(old) > 0 // which runs keep for now, perhaps
 	if old, err = unkept(key.Name, old, cached); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err //nolint:wrapcheck // the round ends
 	}
-	if err := s.deleteAll(ctx, key, w, old, len(listed)); err != nil || w == nil || len(old) > 0 {
+	if err := s.deleteAll(ctx, key, w, old, len(listed)); err != nil || w == nil || surplus {
 		return err
 	}
 	s.note(key, w, len(listed))
@@ -196,7 +199,21 @@ func (s *Sweeper) deleteAll(ctx context.Context, key types.NamespacedName, w *v1
 			break
 		}
 	}
-	return errors.Join(failed, s.write(later, w, key.Name, nil, kept))
+	return errors.Join(failed, s.takeMark(later, key, w, kept))
+}
+
+// takeMark takes a mark away, also from a Workflow that was edited meanwhile: runs would wait until
+// the next round.
+func (s *Sweeper) takeMark(ctx context.Context, key types.NamespacedName, w *v1alpha1.Workflow, kept int) error {
+	err := s.write(ctx, w, key.Name, nil, kept)
+	for tries := 0; apierrors.IsConflict(err) && tries < markTries; tries++ {
+		now, _, readErr := s.workflow(ctx, key, kept)
+		if readErr != nil || now == nil {
+			return readErr
+		}
+		err = s.write(ctx, now, key.Name, nil, kept)
+	}
+	return err
 }
 
 // lastWrite is how long a write may take after its round was cut off. Who hands over waits for it,

@@ -239,13 +239,14 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.mem.failing = ""
 	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
-	if p.mem.last == nil && !p.mem.holds.Kept() {
+	switch {
+	case p.mem.last != nil: // the cache has not caught up; until then this process keeps a copy of its own
+		next = pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))
+	case !p.mem.holds.Kept():
 		p.r.memories.forget(p.key)
 		p.r.Dispatch.Forget(string(p.run.UID))
-		return p.again(next), nil
 	}
-	// The cache has not caught up; until then this process keeps a copy of its own.
-	return p.again(pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))), nil
+	return p.again(next), nil
 }
 
 // expire deletes the run when its time is over, and no run below it is at its clean-up any more:

@@ -24,7 +24,7 @@ const (
 	forgetDelay = 5 * time.Second
 	// belowPause is when it is looked again whether the clean-up of a run below is over, for which
 	// locks are kept. The end of a child wakes the run, that of one further down does not.
-	belowPause = 10 * time.Second
+	belowPause = 30 * time.Second
 	// decideTimeout bounds what a decision under the lock asks of the object store, its rests
 	// included.
 	decideTimeout = 8 * time.Second

@@ -52,7 +52,7 @@ func locking(name string, holds, waits []string) []tied {
 // needs that says yes to each step of a tree, to none, or to those of other runs only, makes
 // this fail.
 func TestWhatWaitsForItselfIsFound(t *testing.T) {
-	a, b, c := []string{"a"}, []string{"b"}, []string{"c"}
+	a, b, c, d := []string{"a"}, []string{"b"}, []string{"c"}, []string{"d"}
 	step := func(run, part string, holds, waits []string) []tied {
 		return []tied{{run: run, part: part, holds: holds, waits: waits}}
 	}
@@ -64,16 +64,17 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 		limit int
 		want  string
 	}{
-		"nobody waits":                        {[][]tied{locking("0", a, nil)}, 1, ""},
-		"one waits for one that goes on":      {[][]tied{locking("0", a, nil), locking("1", b, a)}, 1, ""},
-		"a chain that ends":                   {[][]tied{locking("0", a, nil), locking("1", b, a), locking("2", c, b)}, 1, ""},
-		"the same the other way round":        {[][]tied{locking("0", c, b), locking("1", b, a), locking("2", a, nil)}, 1, ""},
-		"two wait for each other":             {[][]tied{locking("0", a, b), locking("1", b, a)}, 1, "1/step"},
-		"three in a ring":                     {[][]tied{locking("0", a, b), locking("1", b, c), locking("2", c, a)}, 1, "2/step"},
-		"a ring with a way out":               {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", b, nil)}, 2, ""},
-		"a run waits for itself":              {[][]tied{locking("0", a, a)}, 1, "0/step"},
-		"who waits behind a ring is not hurt": {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", nil, a)}, 1, "1/step"},
-		"more than there is is no deadlock":   {[][]tied{locking("0", a, []string{"none"})}, 1, ""},
+		"nobody waits":                         {[][]tied{locking("0", a, nil)}, 1, ""},
+		"one waits for one that goes on":       {[][]tied{locking("0", a, nil), locking("1", b, a)}, 1, ""},
+		"a chain that ends":                    {[][]tied{locking("0", a, nil), locking("1", b, a), locking("2", c, b)}, 1, ""},
+		"the same the other way round":         {[][]tied{locking("0", c, b), locking("1", b, a), locking("2", a, nil)}, 1, ""},
+		"two wait for each other":              {[][]tied{locking("0", a, b), locking("1", b, a)}, 1, "1/step"},
+		"three in a ring":                      {[][]tied{locking("0", a, b), locking("1", b, c), locking("2", c, a)}, 1, "2/step"},
+		"a ring with a way out":                {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", b, nil)}, 2, ""},
+		"a run waits for itself":               {[][]tied{locking("0", a, a)}, 1, "0/step"},
+		"who waits behind a ring is not hurt":  {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", nil, a)}, 1, "1/step"},
+		"nor one that holds what nobody wants": {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", c, a), locking("3", d, c)}, 1, "1/step"},
+		"more than there is is no deadlock":    {[][]tied{locking("0", a, []string{"none"})}, 1, ""},
 		"steps side by side that cross": {
 			[][]tied{step("0", "x", a, nil), step("0", "y", nil, b), step("1", "x", b, nil), step("1", "y", nil, a)}, 1, "",
 		},

@@ -15,9 +15,9 @@ import (
 // see needs.
 //
 // What needs nothing that waits, or only what could be had, ends some day, and what it holds is
-// free then. What is left when no more ends like that waits for itself. The youngest wait that is
-// needed there is refused. Who is in the line of an Ordered lock behind one that waits in vain does
-// so, too, though the lock may be free.
+// free then. What is left when no more ends like that waits for itself, or behind what does. The
+// youngest wait of a ring is refused: who waits behind one goes on then. Who is in the line of an
+// Ordered lock behind one that waits in vain does so, too, though the lock may be free.
 //
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.
@@ -27,6 +27,7 @@ func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) *store.Wait
 		if one.Refused == "" {
 			w.line = append(w.line, one)
 			w.byTree[one.Ticket.Tree] = append(w.byTree[one.Ticket.Tree], one)
+			w.ordered = w.ordered || slices.ContainsFunc(one.Wants, func(l store.Want) bool { return l.Ordered })
 		}
 	}
 	for more := len(w.line) > 0; more; {
@@ -46,13 +47,19 @@ type waits struct {
 	held   []store.Holding
 	line   []store.Waiter            // in order
 	byTree map[string][]store.Waiter // by tree of runs: nothing waits for another tree but by a lock
+
+	ordered bool // an Ordered lock is waited for
 }
 
 // ends lets those end that need nothing that waits in vain, and says whether any did.
 func (w *waits) ends() bool {
-	before, blocked := len(w.held), w.blocked()
+	before, behind := len(w.held), map[string]bool{}
+	if w.ordered {
+		behind = w.blocked()
+	}
 	w.held = slices.DeleteFunc(w.held, func(h store.Holding) bool {
-		if slices.ContainsFunc(w.byTree[h.Ticket.Tree], func(one store.Waiter) bool { return blocked[one.Ticket.ID] && w.needs(h.Ticket, one.Ticket) }) {
+		waits := func(one store.Waiter) bool { return w.lacks(one) || behind[one.Ticket.ID] }
+		if slices.ContainsFunc(w.byTree[h.Ticket.Tree], func(one store.Waiter) bool { return waits(one) && w.needs(h.Ticket, one.Ticket) }) {
 			return false
 		}
 		for _, l := range h.Locks {
@@ -84,10 +91,13 @@ func (w *waits) blocked() map[string]bool {
 
 // lacks says whether one waits for what is held.
 func (w *waits) lacks(one store.Waiter) bool {
-	return slices.ContainsFunc(one.Wants, func(l store.Want) bool {
-		n, ok := w.limit(l.Name)
-		return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
-	})
+	return slices.ContainsFunc(one.Wants, w.busy)
+}
+
+// busy says whether a lock is held by so many that it has no room.
+func (w *waits) busy(l store.Want) bool {
+	n, ok := w.limit(l.Name)
+	return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
 }
 
 // never says whether more is asked for than there is.
@@ -97,14 +107,14 @@ func (w *waits) never(l store.Want) bool {
 }
 
 // youngest is the one that waits in vain, and is needed, in the youngest run of those
-// that are left.
+// that are part of a ring.
 func (w *waits) youngest() *store.Waiter {
 	var last store.Waiter
-	blocked := w.blocked()
+	ring := w.rings()
 	for _, h := range w.held {
 		for _, one := range w.byTree[h.Ticket.Tree] {
 			t := one.Ticket
-			if blocked[t.ID] && w.needs(h.Ticket, t) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
+			if ring[t.ID] && w.needs(h.Ticket, t) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
 				last = one
 			}
 		}
@@ -113,6 +123,79 @@ func (w *waits) youngest() *store.Waiter {
 		return nil
 	}
 	return &last
+}
+
+// rings are those of the ones that wait in vain for whom others of them wait in turn. Each waits
+// for some of them, so what is left when those are taken out for whom nobody waits are rings, and
+// what stands between two.
+func (w *waits) rings() map[string]bool {
+	left := w.blocked()
+	behind := w.edges(left)
+	waitFor := map[string]int{}
+	for _, next := range behind {
+		for _, id := range next {
+			waitFor[id]++
+		}
+	}
+	var out []string
+	for id := range left {
+		if waitFor[id] == 0 {
+			out = append(out, id)
+		}
+	}
+	for ; len(out) > 0; out = out[1:] {
+		delete(left, out[0])
+		for _, id := range behind[out[0]] {
+			if waitFor[id]--; waitFor[id] == 0 {
+				out = append(out, id)
+			}
+		}
+	}
+	return left
+}
+
+// edges are for whom of those that are blocked each of them waits: who has to go on before what it
+// wants is free, and who stands before it in the line of an Ordered lock.
+func (w *waits) edges(blocked map[string]bool) map[string][]string {
+	holds := w.keepers(blocked)
+	behind, before := map[string][]string{}, map[string]string{} // before: by lock, the last in line
+	for _, one := range w.line {
+		id := one.Ticket.ID
+		if !blocked[id] {
+			continue
+		}
+		for _, l := range one.Wants {
+			if w.busy(l) {
+				behind[id] = append(behind[id], holds[l.Name]...)
+			}
+			if last := before[l.Name]; l.Ordered && last != "" {
+				behind[id] = append(behind[id], last)
+			}
+		}
+		if slices.ContainsFunc(one.Wants, w.never) {
+			continue // it is in no line
+		}
+		for _, l := range one.Wants {
+			before[l.Name] = id
+		}
+	}
+	return behind
+}
+
+// keepers are, by lock, those of the ones that are blocked who have to go on before it is free.
+func (w *waits) keepers(blocked map[string]bool) map[string][]string {
+	of := map[string][]string{}
+	for _, h := range w.held {
+		for _, one := range w.byTree[h.Ticket.Tree] {
+			if !blocked[one.Ticket.ID] || !w.needs(h.Ticket, one.Ticket) {
+				continue
+			}
+			for _, l := range h.Locks {
+				of[l.Name] = append(of[l.Name], one.Ticket.ID)
+			}
+		}
+	}
+	return of
 }
 
 // needs is needsOf by the runs that there are. A run ends after all that is below it, so after each

@@ -128,6 +128,7 @@ func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store
 		switch edited := !same(holdsOf(mine.Wants), wants); {
 		case edited:
 			touched, was = names(mine.Wants), false
+		case never(mine.Wants): // it was in no line
 		case k.Priority != mine.Ticket.Priority, never(wants):
 			touched = names(wants)
 		}

@@ -181,10 +181,11 @@ local function leave(ticket)
   if not p then
     return 0
   end
+  local left = 0 -- queues: who can never have its locks is in none
   for _, w in ipairs(p.wants) do
-    redis.call('ZREM', queue, w.name .. ' ' .. p.order .. ' ' .. ticket)
+    left = left + redis.call('ZREM', queue, w.name .. ' ' .. p.order .. ' ' .. ticket)
   end
-  return redis.call('HDEL', places, ticket)
+  return redis.call('HDEL', places, ticket), left
 end
 
 -- Keeps the word of a refusal in its place: whoever is refused once is refused each time.

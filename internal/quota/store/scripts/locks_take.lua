@@ -93,8 +93,10 @@ if mine then
     touch(mine.wants)
     mine = nil
   elseif order ~= mine.order or never then
-    leave(ticket)
-    touch(mine.wants)
+    local _, left = leave(ticket)
+    if left > 0 then
+      touch(mine.wants)
+    end
   end
 end
 

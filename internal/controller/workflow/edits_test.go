@@ -227,3 +227,23 @@ func TestARevisionThatIsThereIsKeptThoughAnotherWouldBeRefused(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 }
+
+// mutation: look that names a revision which is marked.
+func TestReconciler_NamesNoRevisionThatIsAboutToBeDeleted(t *testing.T) {
+	w := newWorld(t)
+	old := w.workflow("report", "a", 0).Status.Revision
+	wf := w.workflow("report", "b", 0)
+	w.s.Client = interceptor.NewClient(w.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			w.must(c.Get(ctx, client.ObjectKeyFromObject(wf), wf))
+			if again := w.edit(wf, "a"); again.RequeueAfter == 0 {
+				t.Error("it is not looked at again")
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	w.sweep()
+	if now := w.reconcile(wf).Status.Revision; now != old || !slices.Contains(w.kept("report"), old) {
+		t.Errorf("revision %s, kept are %v", now, w.kept("report"))
+	}
+}

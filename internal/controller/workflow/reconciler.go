@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,8 @@ const (
 	// up to maxBackoff.
 	firstBackoff = 50 * time.Millisecond
 	maxBackoff   = 30 * time.Second
+	// retiringPause is the wait for a revision that is about to be deleted.
+	retiringPause = time.Second
 	// firstLooks is how long after the start the first of the Workflows that are there already is
 	// looked at. A run that needs one wakes it sooner.
 	firstLooks = 2 * time.Second
@@ -167,6 +170,9 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 		return r.unkept(ctx, w, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err))
 	}
 	r.pace.kept(w, now)
+	if w.Status != nil && slices.Contains(w.Status.Retiring, content.Revision) {
+		return reconcile.Result{RequeueAfter: retiringPause}, nil // it is about to be deleted, and is made anew then
+	}
 	problems, err := r.problemsOf(ctx, w, content)
 	if errors.Is(err, passes.ErrLater) || errors.Is(err, expr.ErrUnread) {
 		return r.later(req), nil

@@ -211,7 +211,7 @@ func (s *Sweeper) takeMark(ctx context.Context, key types.NamespacedName, w *v1a
 		if readErr != nil || now == nil {
 			return readErr
 		}
-		err = s.write(ctx, now, key.Name, nil, kept)
+		err = s.unmark(ctx, now, key.Name, kept) // it may be another one of that name, without a status
 	}
 	return err
 }

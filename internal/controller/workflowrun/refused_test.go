@@ -62,6 +62,36 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		}, NodeTimeout(2*patience))
 	}
 
+	// mutations: heldUp that tries the status as it is each time; after an edit, too.
+	It("does not keep it from an end that the policy takes", func(ctx SpecContext) {
+		for _, edited := range []bool{true, false} {
+			w := newWorld(ctx)
+			r := w.newReplica(ctx, "r")
+			run := w.create(ctx, diamond(), func(spec *v1alpha1.WorkflowRunSpec) { spec.ActiveDeadlineSeconds = new(int32(60)) })
+			r.inFlight(ctx, run, 2)
+			r.refuse = func(now *v1alpha1.WorkflowRun) error {
+				if now.Status == nil || now.Status.Phase == v1alpha1.RunRunning {
+					return refused()
+				}
+				return nil
+			}
+			w.takeAll(ctx, 2)[0].succeed(ctx)
+			until(ctx, "even the status as it is was refused", func() bool {
+				r.turn(ctx, run)
+				return r.memories.peek(client.ObjectKeyFromObject(run)).standoff.all
+			})
+			want := v1alpha1.RunTimedOut
+			if edited {
+				want = v1alpha1.RunCancelled
+				w.patch(ctx, run, `{"spec":{"shutdown":"Terminate"}}`)
+			}
+			for n := 0; w.get(ctx, run).Status.Phase != want; n++ {
+				Expect(n).To(BeNumerically("<", 20))
+				w.clock.Step(max(time.Second, r.mustPass(ctx, run).RequeueAfter))
+			}
+		}
+	}, NodeTimeout(2*patience))
+
 	// mutation: a pass that stands off and asks for locks all the same; takeBack that wakes before
 	// it drops, or marks each time.
 	It("lets others have the locks that it was granted", func(ctx SpecContext) {

@@ -95,10 +95,11 @@ func idles(ctx context.Context, p *pass) (result reconcile.Result, done bool) {
 }
 
 // heldUp ends a pass over a run of which the API server refused even the status as it is, if it
-// still does. That is tried before anything else: the run asks for no slot and no lock that it
-// could not write.
+// still does. That is tried before anything else, with each second try: the run asks for no slot
+// and no lock that it could not write. With the others, and after an edit, it is what the run would
+// be next: a policy may look at what is in a status, and take its end.
 func heldUp(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
-	if !p.mem.standoff.all || p.ahead.Lags() || p.ahead.Closes {
+	if m := &p.mem.standoff; !m.all || m.tries%2 == 0 || m.on != editable(p.run) || !hasAsIs(p) || p.ahead.Closes {
 		return reconcile.Result{}, false, nil
 	}
 	switch refused, err := putUnchanged(ctx, p); {
@@ -112,14 +113,24 @@ func heldUp(ctx context.Context, p *pass) (result reconcile.Result, done bool, e
 	return reconcile.Result{}, false, nil
 }
 
+// suspected says whether several results are in the write, of which it was found out before that
+// one is to blame.
+func suspected(p *pass) bool { return len(p.batch.Carried()) > 1 && p.mem.suspects > 0 }
+
+// hasAsIs says whether the run, as this process has it, has the status that is stored, and one at
+// all.
+func hasAsIs(p *pass) bool { return !p.ahead.Lags() && !p.run.Unwritten() }
+
 // refusesUnchanged says whether the API server refuses even the status as it is, so that no result
 // is to blame. That is tried before others are tried apart, and before one is blamed.
 func refusesUnchanged(ctx context.Context, p *pass, cause error) bool {
 	var write *writeError
-	if errors.As(cause, &write) && write.unchanged {
+	switch {
+	case errors.As(cause, &write) && write.unchanged:
 		return true
-	}
-	if tooLarge(cause) || p.asIs || p.ahead.Lags() || (len(p.batch.Carried()) > 1 && p.mem.suspects > 0) {
+	case p.mem.standoff.all && !p.asIs:
+		return true // as far as the last try has shown: the next one is of that
+	case tooLarge(cause) || p.asIs || !hasAsIs(p) || suspected(p):
 		return false
 	}
 	if refused, _ := putUnchanged(ctx, p); !refused {
@@ -138,7 +149,9 @@ func putUnchanged(ctx context.Context, p *pass) (refused bool, err error) {
 	defer stop()
 	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
 	p.asIs = true
+	before := p.mem.lastWrite // the write that comes next waits for that one
 	tried, err := p.put(ctx, p.run.DeepCopy())
+	p.mem.lastWrite = before
 	if tried {
 		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
 	}

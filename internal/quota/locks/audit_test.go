@@ -74,7 +74,10 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 		"a run waits for itself":               {[][]tied{locking("0", a, a)}, 1, "0/step"},
 		"who waits behind a ring is not hurt":  {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", nil, a)}, 1, "1/step"},
 		"nor one that holds what nobody wants": {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", c, a), locking("3", d, c)}, 1, "1/step"},
-		"more than there is is no deadlock":    {[][]tied{locking("0", a, []string{"none"})}, 1, ""},
+		"nor one that stands between two": {
+			[][]tied{locking("0", a, []string{"b", "s"}), locking("1", b, a), locking("2", c, d), locking("3", d, c), locking("4", []string{"s"}, c)}, 1, "3/step",
+		},
+		"more than there is is no deadlock": {[][]tied{locking("0", a, []string{"none"})}, 1, ""},
 		"steps side by side that cross": {
 			[][]tied{step("0", "x", a, nil), step("0", "y", nil, b), step("1", "x", b, nil), step("1", "y", nil, a)}, 1, "",
 		},

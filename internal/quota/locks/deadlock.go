@@ -107,51 +107,47 @@ func (w *waits) never(l store.Want) bool {
 }
 
 // youngest is the one that waits in vain, and is needed, in the youngest run of those
-// that are part of a ring.
+// that wait for themselves.
 func (w *waits) youngest() *store.Waiter {
-	var last store.Waiter
-	ring := w.rings()
+	blocked := w.blocked()
+	behind := w.edges(blocked)
+	var all []store.Waiter
 	for _, h := range w.held {
 		for _, one := range w.byTree[h.Ticket.Tree] {
-			t := one.Ticket
-			if ring[t.ID] && w.needs(h.Ticket, t) && cmp.Or(t.Created.Compare(last.Ticket.Created), cmp.Compare(t.ID, last.Ticket.ID)) > 0 {
-				last = one
+			if blocked[one.Ticket.ID] && w.needs(h.Ticket, one.Ticket) {
+				all = append(all, one)
 			}
 		}
 	}
-	if last.Ticket.ID == "" {
-		return nil
+	slices.SortFunc(all, func(a, b store.Waiter) int {
+		return cmp.Or(b.Ticket.Created.Compare(a.Ticket.Created), cmp.Compare(b.Ticket.ID, a.Ticket.ID))
+	})
+	outside := map[string]bool{}
+	for _, one := range all {
+		if !outside[one.Ticket.ID] && inRing(one.Ticket.ID, behind, outside) {
+			return &one
+		}
 	}
-	return &last
+	return nil
 }
 
-// rings are those of the ones that wait in vain for whom others of them wait in turn. Each waits
-// for some of them, so what is left when those are taken out for whom nobody waits are rings, and
-// what stands between two.
-func (w *waits) rings() map[string]bool {
-	left := w.blocked()
-	behind := w.edges(left)
-	waitFor := map[string]int{}
-	for _, next := range behind {
-		for _, id := range next {
-			waitFor[id]++
+// inRing says whether the way from one to those for whom it waits leads back to it. Outside are
+// those that are in no ring, which is noted: no way back leads by them.
+func inRing(id string, behind map[string][]string, outside map[string]bool) bool {
+	seen := map[string]bool{}
+	for next := slices.Clone(behind[id]); len(next) > 0; {
+		last := next[len(next)-1]
+		next = next[:len(next)-1]
+		if last == id {
+			return true
+		}
+		if !seen[last] && !outside[last] {
+			seen[last] = true
+			next = append(next, behind[last]...)
 		}
 	}
-	var out []string
-	for id := range left {
-		if waitFor[id] == 0 {
-			out = append(out, id)
-		}
-	}
-	for ; len(out) > 0; out = out[1:] {
-		delete(left, out[0])
-		for _, id := range behind[out[0]] {
-			if waitFor[id]--; waitFor[id] == 0 {
-				out = append(out, id)
-			}
-		}
-	}
-	return left
+	outside[id] = true
+	return false
 }
 
 // edges are for whom of those that are blocked each of them waits: who has to go on before what it

@@ -3,11 +3,17 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
@@ -46,5 +52,30 @@ func TestAClusterWithoutANameIsAnError(t *testing.T) {
 				t.Error("it has a name")
 			}
 		})
+	}
+}
+
+// mutation: a client that asks the API server where its kinds are.
+func TestTheIdentityIsReadWithoutAskingForAllKinds(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadOnce(t.Context(), &rest.Config{Host: server.URL}, scheme, "ns", nobody()); err == nil {
+		t.Error("nothing may be read, and that is no error")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return !strings.Contains(path, "/namespaces/") }) {
+		t.Errorf("asked: %v", asked)
 	}
 }

@@ -36,8 +36,6 @@ const (
 	pageSize = 500
 	// runsPage is a page of whole runs, each of up to 1.5 MiB.
 	runsPage = 50
-	// markTries bounds the tries to take a mark away from a Workflow that is edited all the time.
-	markTries = 5
 	// maxRetiring bounds the revisions of one Workflow that are deleted under one mark.
 	maxRetiring = 100
 	// longestSweep is how long a round goes on to delete those of one Workflow.
@@ -175,14 +173,6 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 	return nil
 }
 
-// unmark takes away the mark of a process that ended.
-func (s *Sweeper) unmark(ctx context.Context, w *v1alpha1.Workflow, name string, kept int) error {
-	if w.Status == nil || len(w.Status.Retiring) == 0 {
-		return nil
-	}
-	return s.write(ctx, w, name, nil, kept)
-}
-
 // deleteAll deletes revisions of a Workflow that has so many, as many at a time as a mark may name.
 // Those for which there is no time are left for the next round: others wait for their turn.
 func (s *Sweeper) deleteAll(ctx context.Context, key types.NamespacedName, w *v1alpha1.Workflow, old []revision, kept int) error {
@@ -200,20 +190,6 @@ func (s *Sweeper) deleteAll(ctx context.Context, key types.NamespacedName, w *v1
 		}
 	}
 	return errors.Join(failed, s.takeMark(later, key, w, kept))
-}
-
-// takeMark takes a mark away, also from a Workflow that was edited meanwhile: runs would wait until
-// the next round.
-func (s *Sweeper) takeMark(ctx context.Context, key types.NamespacedName, w *v1alpha1.Workflow, kept int) error {
-	err := s.write(ctx, w, key.Name, nil, kept)
-	for tries := 0; apierrors.IsConflict(err) && tries < markTries; tries++ {
-		now, _, readErr := s.workflow(ctx, key, kept)
-		if readErr != nil || now == nil {
-			return readErr
-		}
-		err = s.unmark(ctx, now, key.Name, kept) // it may be another one of that name, without a status
-	}
-	return err
 }
 
 // lastWrite is how long a write may take after its round was cut off. Who hands over waits for it,

@@ -3,6 +3,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -41,5 +42,41 @@ func TestWhoCanNeverHaveItsLocksIsInNobodysWay(t *testing.T) {
 		s.state(store.LocksWaiting, s.take(ticket("b", 3, 0), y))
 		s.wakes(s.drop(store.Dropping{Ticket: "i"}), "b")
 		s.drop(store.Dropping{Ticket: "a"})
+	})
+}
+
+// mutations: a script that lets one that can never have its locks cancel others, or a run itself,
+// or another of its tree, makes this fail.
+func TestWhoCancelsNobody(t *testing.T) {
+	want := func(permits, limit int) store.Want {
+		return store.Want{Name: "x", Permits: permits, Limit: limit, OnBusy: store.CancelOldest, Longest: 9}
+	}
+	onBoth(t, func(s *lockScene) { // the limit is lowered while it waits
+		s.take(ticket("h", 1, 0), want(1, 3))
+		s.take(ticket("a", 2, 0), want(3, 3))
+		if a := s.take(ticket("a", 2, 0), want(3, 2)); a.State != store.LocksWaiting || len(a.Cancel) > 0 {
+			t.Errorf("one that wants more than there is: %s, cancels %v", a.State, a.Cancel)
+		}
+	})
+	onBoth(t, func(s *lockScene) {
+		s.take(ticket("u/x", 1, 0), want(1, 1))
+		if a := s.take(ticket("u/y", 1, 0), want(1, 1)); a.State != store.LocksWaiting || len(a.Cancel) > 0 {
+			t.Errorf("a step beside another of its run: %s, cancels %v", a.State, a.Cancel)
+		}
+	})
+	onBoth(t, func(s *lockScene) { // it cancels as many of others as it needs, and not its own
+		s.take(ticket("u/x", 1, 0), want(1, 2))
+		s.take(ticket("h", 1, 0), want(1, 2))
+		if a := s.take(ticket("u/y", 1, 0), want(1, 2)); !slices.Equal(a.Cancel, []store.Wake{{Ticket: "h", Run: "team/h"}}) {
+			t.Errorf("a step beside another of its run, and another run: cancels %v", a.Cancel)
+		}
+	})
+	onBoth(t, func(s *lockScene) { // a run below would end with the one that it has cancelled
+		step := ticket("c/s", 2, 0)
+		step.Run, step.Tree = "team/c", "team/p"
+		s.take(ticket("p", 1, 0), want(1, 1))
+		if a := s.take(step, want(1, 1)); a.State != store.LocksWaiting || len(a.Cancel) > 0 {
+			t.Errorf("a step of a child run: %s, cancels %v", a.State, a.Cancel)
+		}
 	})
 }

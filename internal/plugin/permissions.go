@@ -43,7 +43,7 @@ variable. Then restart each server: one that reads its configuration again serve
 
 With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
 system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			n := protocol.Names{Prefix: prefix}
 			all := rights.Accounts{Name: account, Users: []rights.User{
 				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
@@ -51,7 +51,7 @@ system account, may ask all servers how they are, as nats server report jetstrea
 			if admin {
 				all.AdminPassword = "$NATS_ADMIN_PASSWORD"
 			}
-			if inbox == "" {
+			if !cmd.Flags().Changed("confined") {
 				all.Users = append(all.Users, rights.User{Name: "worker", Password: workerPassword, May: rights.Worker(n, topics...)})
 			} else {
 				word := wordOf(inbox)

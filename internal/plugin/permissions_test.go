@@ -62,6 +62,7 @@ func TestPermissionsOfAConfinedWorkerNeedTopicsAndAnInbox(t *testing.T) {
 	p := newPlugin(t)
 	for _, c := range []struct{ inbox, topics string }{
 		{inbox: "_INBOX_mail"},
+		{inbox: "", topics: "mail.send"}, // a variable of a shell that is not set
 		{inbox: "_INBOX", topics: "mail.send"},
 		{inbox: "_INBOX.", topics: "mail.send"},
 		{inbox: "_INBOX_>", topics: "mail.send"},

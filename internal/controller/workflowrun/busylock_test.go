@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -147,10 +148,10 @@ var _ = Describe("a run lock that stays busy", func() {
 			r.mustPass(ctx, run) // the lease lingers no more
 		}
 		w.takeLock(ctx, run)
-		used := 0
+		var used atomic.Int32 // objects are read side by side
 		last.hook = func(_ context.Context, place string) error {
 			if place == "store/before" || place == "read/before" {
-				used++
+				used.Add(1)
 			}
 			return nil
 		}
@@ -173,12 +174,12 @@ var _ = Describe("a run lock that stays busy", func() {
 		w.clock.Step(time.Second)
 		last.mustPass(ctx, run)
 		Expect(last.Batches.Inbox.Backlog().Results).To(BeEquivalentTo(8))
-		Expect(used).To(BeZero(), "the object store, for a lock that is busy")
+		Expect(used.Load()).To(BeZero(), "the object store, for a lock that is busy")
 		w.dropLock(ctx, run)
 		until(ctx, "it is its turn, while all results wait", func() bool {
 			w.clock.Step(time.Millisecond)
 			last.mustPass(ctx, run)
-			return used > 0
+			return used.Load() > 0
 		})
 		Expect(last.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.locked(ctx, run)).To(BeFalse())

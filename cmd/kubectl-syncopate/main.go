@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -48,7 +47,7 @@ func run() int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "error:", strings.Join(strings.Fields(err.Error()), " "))
+	fmt.Fprintln(os.Stderr, "error:", plugin.OneLine(err))
 	if _, usage := errors.AsType[*plugin.UsageError](err); usage {
 		return exitUsage
 	}

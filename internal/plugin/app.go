@@ -38,7 +38,7 @@ type app struct {
 func (a *app) note(format string, values ...any) { fmt.Fprintf(a.Err, format+"\n", values...) }
 
 func (a *app) writeJSON(v any) error {
-	e := json.NewEncoder(a.Out)
+	e := json.NewEncoder(escaping{a.Out})
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)

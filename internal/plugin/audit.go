@@ -31,7 +31,8 @@ docs/audit.md says for each kind how it arises, by when it heals by itself, and 
   kubectl -n redis port-forward svc/redis 6379:6379
 
 --repair mends what is safe: it reads each run again before, takes only from runs that are gone or have ended, and publishes nothing. It refuses a
-NATS of another cluster, as behind a port-forward that was left open.
+NATS or a Redis of another cluster, as behind a port-forward that was left open. A Redis that names no installation, as right after it lost its
+data, is anybody's.
 
 Exit codes: 0 the stores agree, or all was mended; 1 they differ; 3 a store could not be read; 2, as of all commands, a command line that makes no
 sense.`

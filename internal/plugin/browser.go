@@ -37,7 +37,8 @@ func (a *app) open(ctx context.Context, address string) func() {
 	case "windows":
 		command = []string{"rundll32", "url.dll,FileProtocolHandler", path}
 	}
-	if err := exec.CommandContext(ctx, command[0], command[1:]...).Start(); err != nil { //nolint:gosec // constants, and a path of our own
+	// It may become the browser, which outlives the console.
+	if err := exec.CommandContext(context.WithoutCancel(ctx), command[0], command[1:]...).Start(); err != nil { //nolint:gosec // constants, and a path of our own
 		a.note("open the address by hand: %v", err)
 	}
 	return remove

@@ -4,19 +4,24 @@ package plugin
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 )
 
 // lettersPatience is how long NATS may take to be reached for a page.
 const lettersPatience = 5 * time.Second
 
+// maxLooked is at how many letters a page looks for those that can be redriven. A page has to come.
+const maxLooked = 100_000
+
 // consoleLetters are the dead letters as the console shows them, with the rights in NATS of who
 // started it. It connects for each page: people look at them rarely.
 type consoleLetters struct{ *app }
 
-// List gives the oldest.
+// List gives those that can be redriven first, and the older ones of them before the others.
 func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, lettersPatience)
 	defer cancel()
@@ -25,10 +30,13 @@ func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, in
 		return nil, 0, err
 	}
 	defer d.Close()
-	found, more, err := c.find(ctx, d, selection{limit: limit})
+	sorted, err := d.Sort(ctx, deadletters.Filter{}, deadletters.Sorting{Limit: limit, Look: maxLooked})
 	if err != nil {
 		return nil, 0, err
 	}
+	found := slices.Concat(sorted.Redrivable, sorted.Refused)
+	found = found[:min(len(found), limit)]
+	more := len(sorted.Redrivable) + sorted.Hopeless + sorted.Rest - len(found)
 	names := c.namesOf(ctx, found)
 	all := make([]facts.Letter, 0, len(found))
 	for _, one := range found {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -204,6 +205,60 @@ func TestRedriveRefusesWhatIsHopelessAndGoesOn(t *testing.T) {
 	_, notes, err = p.call("dead-letters", "redrive", "2")
 	if err == nil || !strings.Contains(notes, "no such dead letter") {
 		t.Errorf("gone: %v, notes %q", err, notes)
+	}
+}
+
+// flooded is a server with three letters that can never be applied before one that may.
+func flooded(t *testing.T) (*plugin, *operator) {
+	t.Helper()
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"))
+	p.nats = natstest.Start(t)
+	o := startOperator(t, p.nats)
+	for attempt := range int32(3) {
+		o.bury(job("uid-2", attempt+1), "ResultRejected", `{"status":"Done"}`)
+	}
+	o.bury(job("uid-1", 1), "DeliveriesExhausted", succeeded)
+	return p, o
+}
+
+// mutation: a limit that counts what cannot be redriven makes this fail.
+func TestRedriveComesToWhatStandsBehindHopelessLetters(t *testing.T) {
+	t.Parallel()
+	p, o := flooded(t)
+	out, notes, err := p.call("dead-letters", "redrive", "--all", "--limit", "2")
+	if !strings.Contains(out, "dead letter 4 redriven to ") || err == nil || err.Error() != "3 of 4 dead letters were not redriven" ||
+		!strings.Contains(notes, "dead letter 1: it can never be applied") || strings.Contains(notes, "run it again") {
+		t.Errorf("out %q, notes %q, %v", out, notes, err)
+	}
+	if got := o.next().ID; got != job("uid-1", 1) {
+		t.Errorf("redriven: %v", got)
+	}
+}
+
+// mutation: success of --all with letters left makes this fail.
+func TestRedriveOfAllFailsIfSomeAreLeft(t *testing.T) {
+	t.Parallel()
+	p, o := buried(t)
+	out, notes, err := p.call("dead-letters", "redrive", "--all", "--limit", "1")
+	if strings.Count(out, " redriven to ") != 1 || err == nil || !strings.Contains(notes, "2 more match") {
+		t.Errorf("out %q, notes %q, %v", out, notes, err)
+	}
+	o.next()
+	if out, notes, err = p.call("dead-letters", "redrive", "--reason", "DeliveriesExhausted", "--limit", "1"); err != nil || strings.Count(out, " redriven to ") != 1 {
+		t.Errorf("out %q, notes %q, %v", out, notes, err)
+	}
+	o.next()
+}
+
+// mutation: the oldest ones alone make this fail.
+func TestTheConsoleShowsFirstWhatCanBeRedriven(t *testing.T) {
+	t.Parallel()
+	p, _ := flooded(t)
+	cluster := func() (client.Client, string, error) { return p.cluster() }
+	a := &app{Env: Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }, Cluster: cluster}, nats: natsFlags{url: p.nats.URL()}}
+	got, more, err := consoleLetters{a}.List(t.Context(), 2)
+	if err != nil || len(got) != 2 || got[0].Sequence != 4 || got[1].Sequence != 1 || more != 2 {
+		t.Errorf("%+v, %d more, %v", got, more, err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (a *app) seeJobs(ctx context.Context, answer *runview.Answer, run *v1alpha1
 	ctx, cancel := context.WithTimeout(ctx, natsPatience)
 	defer cancel()
 	if err := a.askNATS(ctx, answer, string(run.UID), jobs); err != nil && told {
-		a.note("NATS did not answer all: %s", oneLine(err.Error()))
+		a.note("NATS did not answer all: %s", OneLine(err))
 	}
 }
 

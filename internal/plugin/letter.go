@@ -88,7 +88,7 @@ func (a *app) namesOf(ctx context.Context, letters []deadletters.Letter) map[str
 	}
 	names, err := a.runNames(ctx, wanted)
 	if err != nil {
-		a.note("warning: runs are shown by UID: %s", oneLine(err.Error()))
+		a.note("warning: runs are shown by UID: %s", OneLine(err))
 	}
 	return names
 }
@@ -126,5 +126,3 @@ func withoutTokens(headers map[string][]string) map[string][]string {
 	}
 	return out
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -28,10 +28,10 @@ type selection struct {
 	limit       int
 }
 
-func (s *selection) bind(cmd *cobra.Command, a *app) {
+func (s *selection) bind(cmd *cobra.Command, a *app, limit int) {
 	cmd.Flags().StringVar(&s.run, "run", "", "Only those of this run; its namespace is --namespace.")
 	cmd.Flags().StringVar(&s.reason, "reason", "", "Only those with this reason.")
-	cmd.Flags().IntVar(&s.limit, "limit", defaultLimit, "At most so many, the oldest first.")
+	cmd.Flags().IntVar(&s.limit, "limit", limit, "At most so many, the oldest first.")
 	// The error is for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("run", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.completeRuns(cmd, nil, prefix)
@@ -45,17 +45,17 @@ func (s *selection) check() error {
 	return nil
 }
 
-// find lists the letters that are selected.
-func (a *app) find(ctx context.Context, d *deadletters.Store, s selection) ([]deadletters.Letter, int, error) {
+// filter picks the letters that are selected.
+func (a *app) filter(ctx context.Context, s selection) (deadletters.Filter, error) {
 	f := deadletters.Filter{Reason: s.reason}
 	if s.run != "" {
 		run, _, err := a.run(ctx, s.run)
 		if err != nil {
-			return nil, 0, err
+			return f, err
 		}
 		f.RunUID = string(run.UID)
 	}
-	return d.List(ctx, f, s.limit)
+	return f, nil
 }
 
 func (a *app) listCommand() *cobra.Command {
@@ -78,7 +78,7 @@ A run is shown as namespace/name while it exists, else by its UID.`,
 			return a.list(cmd.Context(), s, format)
 		},
 	}
-	s.bind(cmd, a)
+	s.bind(cmd, a, defaultLimit)
 	a.nats.bind(cmd)
 	bindOutput(cmd, &format, formatTable)
 	return cmd
@@ -90,7 +90,11 @@ func (a *app) list(ctx context.Context, s selection, format string) error {
 		return err
 	}
 	defer d.Close()
-	found, more, err := a.find(ctx, d, s)
+	f, err := a.filter(ctx, s)
+	if err != nil {
+		return err
+	}
+	found, more, err := d.List(ctx, f, s.limit)
 	if err != nil {
 		return err
 	}

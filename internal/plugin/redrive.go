@@ -6,12 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
+
+// maxRefusals is of how many letters redrive says why it does not try them.
+const maxRefusals = 10
 
 // redriving is what one call of redrive was told.
 type redriving struct {
@@ -42,7 +46,7 @@ gone. --force publishes it all the same.`,
 			return a.redrive(cmd.Context(), r, sequences)
 		},
 	}
-	r.bind(cmd, a)
+	r.bind(cmd, a, maxLimit)
 	cmd.Flags().BoolVar(&r.all, "all", false, "All dead letters, of all runs.")
 	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "Only say what would be done.")
 	cmd.Flags().BoolVar(&r.force, "force", false, "Also publish what can never be applied.")
@@ -73,30 +77,68 @@ func (a *app) redrive(ctx context.Context, r redriving, sequences []uint64) erro
 		return err
 	}
 	defer d.Close()
-	more := 0
+	var found deadletters.Sorted
 	if len(sequences) == 0 {
-		var found []deadletters.Letter
-		if found, more, err = a.find(ctx, d, r.selection); err != nil {
+		if found, err = sorted(ctx, a, d, r); err != nil {
 			return err
 		}
-		for _, l := range found {
+		for _, l := range found.Redrivable {
 			sequences = append(sequences, l.Sequence)
 		}
 	}
 	done, err := a.redriveEach(ctx, d, r, sequences)
-	if more > 0 {
-		a.note("%d more match; run it again, or with a higher --limit", more)
+	noteRefused(a, d, r, found)
+	if found.Rest > 0 {
+		a.note("%d more match; run it again, or with a higher --limit", found.Rest)
 	}
 	if err != nil {
 		return err
 	}
-	if failed := len(sequences) - done; failed > 0 {
-		return fmt.Errorf("%d of %d dead letters were not redriven", failed, len(sequences))
-	}
-	if len(sequences) == 0 {
+	return outcomeOf(a, r, found, len(sequences), done)
+}
+
+// outcomeOf says by its error that not all is done that was asked for.
+func outcomeOf(a *app, r redriving, found deadletters.Sorted, tried, done int) error {
+	total := tried + found.Hopeless
+	switch failed := total - done; {
+	case failed > 0:
+		return fmt.Errorf("%d of %d dead letters were not redriven", failed, total)
+	case found.Rest > 0 && r.all:
+		return fmt.Errorf("%d dead letters were not looked at: --limit is %d", found.Rest, r.limit)
+	case total == 0:
 		a.note("no dead letters")
 	}
 	return nil
+}
+
+// sorted are the letters that are selected.
+func sorted(ctx context.Context, a *app, d *deadletters.Store, r redriving) (deadletters.Sorted, error) {
+	f, err := a.filter(ctx, r.selection)
+	if err != nil {
+		return deadletters.Sorted{}, err
+	}
+	return d.Sort(ctx, f, deadletters.Sorting{Force: r.force, Limit: r.limit, Look: math.MaxInt})
+}
+
+// noteRefused tells of the first letters that were found, and not tried.
+func noteRefused(a *app, d *deadletters.Store, r redriving, found deadletters.Sorted) {
+	told := found.Refused[:min(len(found.Refused), maxRefusals)]
+	for _, l := range told {
+		if err := refusal(d.Redrivable(l, r.force)); err != nil {
+			a.note("%s", OneLine(err))
+		}
+	}
+	if n := found.Hopeless - len(told); n > 0 {
+		a.note("%d more are refused; kubectl syncopate dead-letters list shows them", n)
+	}
+}
+
+// refusal says what helps against an error of a redrive, if it is one that something helps against.
+func refusal(err error) error {
+	if errors.Is(err, deadletters.ErrHopeless) {
+		return fmt.Errorf("%w; --force publishes it all the same", err)
+	}
+	return err
 }
 
 // redriveEach goes on after a refusal; an interruption ends it.
@@ -106,7 +148,7 @@ func (a *app) redriveEach(ctx context.Context, d *deadletters.Store, r redriving
 			return done, fmt.Errorf("after %d of %d dead letters: %w", done, len(sequences), err)
 		}
 		if err := a.redriveOne(ctx, d, r, sequence); err != nil {
-			a.note("%s", oneLine(err.Error()))
+			a.note("%s", OneLine(err))
 			continue
 		}
 		done++
@@ -125,11 +167,8 @@ func (a *app) redriveOne(ctx context.Context, d *deadletters.Store, r redriving,
 	} else {
 		err = d.Redrive(ctx, sequence, r.force)
 	}
-	if errors.Is(err, deadletters.ErrHopeless) {
-		return fmt.Errorf("%w; --force publishes it all the same", err)
-	}
 	if err != nil {
-		return err
+		return refusal(err)
 	}
 	fmt.Fprintf(a.Out, "dead letter %d %s to %s\n", sequence, did, runview.Printable(l.Subject, maxHeaderChars))
 	return nil

@@ -153,7 +153,7 @@ func (a *workflows) tellOutputs(run *v1alpha1.WorkflowRun) {
 	if ref := run.Status.OutputsRef; ref != nil {
 		a.note("The outputs of run %s have %d bytes. They are in the object store of NATS, as %s.", run.Name, ref.Size, runview.Printable(ref.Name, maxHeaderChars))
 	} else if run.Status.Outputs != nil {
-		fmt.Fprintf(a.Out, "%s\n", run.Status.Outputs.Raw)
+		fmt.Fprintln(a.Out, escaped(run.Status.Outputs.Raw))
 	}
 }
 

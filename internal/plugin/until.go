@@ -15,7 +15,13 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-const pollEvery = 250 * time.Millisecond
+// Between two questions: the first pause, how often it is that, and the longest one. A run can be
+// large, and many may be waited for.
+const (
+	pollEvery    = 250 * time.Millisecond
+	quick        = 20
+	longestPause = 5 * time.Second
+)
 
 // errReplaced is told of a run that was deleted and made anew.
 var errReplaced = errors.New("was replaced by another one")
@@ -28,7 +34,7 @@ func until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 	defer cancel()
 	var last error
 	asked := false
-	err := wait.PollUntilContextCancel(limited, pollEvery, true, func(ctx context.Context) (bool, error) {
+	err := pauses().Until(limited, true, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
 		if err != nil && stays(err) {
 			return false, err
@@ -48,6 +54,17 @@ func until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 		return false, ctx.Err()
 	default:
 		return true, last
+	}
+}
+
+// pauses are those between questions.
+func pauses() wait.DelayFunc {
+	asked, pause := 0, pollEvery
+	return func() time.Duration {
+		if asked++; asked > quick {
+			pause = min(2*pause, longestPause)
+		}
+		return pause
 	}
 }
 

@@ -40,3 +40,21 @@ func TestUntil_ALimitThatCutsAQuestionShort(t *testing.T) {
 		})
 	}
 }
+
+// Some thousand waits of hours ask the API server for as many large runs, all the time.
+//
+// mutations: questions as often as at first, or never as often as that, makes this fail.
+func TestUntil_AsksLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, early, all := time.Now(), 0, 0
+		late, err := until(t.Context(), 5*time.Minute, func(context.Context) (bool, error) {
+			if all++; time.Since(begun) <= 5*time.Second {
+				early++
+			}
+			return false, nil
+		})
+		if !late || err != nil || early < 20 || all >= 100 || all < 60 {
+			t.Errorf("late %t, %v; %d questions, %d of them in the first seconds", late, err, all, early)
+		}
+	})
+}

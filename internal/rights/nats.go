@@ -21,6 +21,7 @@ func Operator(n protocol.Names) NATS {
 		n.Prefix + ".jobs.>", n.Prefix + ".control.*", n.Prefix + ".deadletters.>",
 		"$O." + n.PayloadsBucket() + ".>",
 		"$JS.ACK." + results + ".>",
+		"$SYS.REQ.USER.INFO", // kubectl syncopate check asks who it is: a server tells a user of himself only
 	}
 	for _, verb := range []string{"INFO", "CREATE", "UPDATE", "MSG.GET"} {
 		publish = append(publish, each("$JS.API.STREAM."+verb+".", "", streams...)...)

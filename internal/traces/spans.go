@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -74,6 +75,10 @@ type maker struct {
 	spans []Span
 }
 
+// maxText is how many bytes a text of a span has. Users write some, as the slot: all of an
+// annotation would take the room in the queue from spans of others.
+const maxText = 256
+
 // add adds a span of the run. One that seems to end before it begins, because other clocks measured
 // the two, takes no time.
 func (m *maker) add(s Span) {
@@ -82,6 +87,10 @@ func (m *maker) add(s Span) {
 		s.End = s.Start
 	}
 	s.Attributes = append(s.Attributes, Attribute{Key: "syncopate.run.uid", Text: string(m.run.UID)})
+	s.Name, s.Problem = bounds.CutBytes(s.Name, maxText), bounds.CutBytes(s.Problem, maxText)
+	for i := range s.Attributes {
+		s.Attributes[i].Text = bounds.CutBytes(s.Attributes[i].Text, maxText)
+	}
 	m.spans = append(m.spans, s)
 }
 
@@ -125,8 +134,8 @@ func (m *maker) whole() {
 	if st.Tenant != "" {
 		s.Attributes = append(s.Attributes, Attribute{Key: "syncopate.tenant", Text: st.Tenant})
 	}
-	if name, slot := run.Labels[v1alpha1.LabelSchedule], run.Annotations[v1alpha1.AnnotationSlot]; name != "" && slot != "" {
-		s.Parent = m.schedule(name, slot, given.Span)
+	if name := run.Labels[v1alpha1.LabelSchedule]; name != "" {
+		s.Parent = m.schedule(name, given.Span)
 	}
 	m.add(s)
 }
@@ -161,11 +170,14 @@ func (m *maker) extent() (start, end time.Time) {
 	return start, end
 }
 
-// schedule adds the span of a slot, and gives its id.
-func (m *maker) schedule(name, slot string, parent SpanID) SpanID {
-	created := m.run.CreationTimestamp.Time
+// schedule adds the span of a slot, and gives its id; that of the parent if there is no slot.
+func (m *maker) schedule(name string, parent SpanID) SpanID {
+	slot, created := m.run.Annotations[v1alpha1.AnnotationSlot], m.run.CreationTimestamp.Time
 	start, err := time.Parse(time.RFC3339, slot)
-	if err != nil || start.After(created) {
+	if err != nil {
+		return parent
+	}
+	if start.After(created) {
 		start = created // nobody but its users says when the slot was
 	}
 	id := spanID(m.run, "", 0, kindSchedule)

@@ -181,6 +181,43 @@ func TestSpansThatAreMadeAgainAreTheSame(t *testing.T) {
 	}
 }
 
+func size(s *Span) int {
+	n := len(s.Name) + len(s.Problem)
+	for _, a := range s.Attributes {
+		n += len(a.Key) + len(a.Text)
+	}
+	return n
+}
+
+// mutations: texts as long as users have them, or a span of a slot that is no time,
+// makes this fail.
+func TestTextsOfUsersDoNotFillTheQueueOfAllTenants(t *testing.T) {
+	t.Parallel()
+	const large = 200 << 10
+	for name, slot := range map[string]string{
+		"no time":            strings.Repeat("é", large/2),
+		"a time of any size": epoch.Format("2006-01-02T15:04:05") + "." + strings.Repeat("0", large) + "Z",
+	} {
+		all := story()
+		run := all[len(all)-1]
+		run.Annotations[v1alpha1.AnnotationSlot] = slot
+		run.Labels[v1alpha1.LabelSchedule] = "nightly"
+		run.Status.Tenant = strings.Repeat("é", large/2)
+		var schedules []Span
+		for _, s := range Ended(nil, run, 100) {
+			if n := size(&s); n >= 1024 {
+				t.Errorf("%s: span %.20q has %d bytes", name, s.Name, n)
+			}
+			if strings.HasPrefix(s.Name, "schedule") {
+				schedules = append(schedules, s)
+			}
+		}
+		if want := strings.HasSuffix(slot, "Z"); (len(schedules) == 1) != want {
+			t.Errorf("%s: spans of a schedule: %v", name, schedules)
+		}
+	}
+}
+
 // Creation, admission and the end of a run are stored in whole seconds, what steps
 // do in microseconds.
 //

@@ -146,7 +146,7 @@ func TestFlagsWithColonsStayFlags(t *testing.T) {
 // Where the pods of an installation may run, and what they are called, goes for the console, too.
 // mutation: any of these values left out of templates/console.yaml makes this fail.
 func TestTheConsoleRunsWhereTheOperatorDoes(t *testing.T) {
-	all := objects(t, mustHelm(t, "--values", "test/packaging/testdata/elaborate.yaml", "--set", "console.enabled=true", "--set", "commonLabels.team=flow"))
+	all := objects(t, mustHelm(t, "--values", "test/packaging/testdata/elaborate.yaml", "--set", "image.tag=", "--set", "console.enabled=true", "--set", "commonLabels.team=flow"))
 	var console, operator appsv1.Deployment
 	findObject(t, all, "Deployment", operatorNamespace, "syncopate-console", &console)
 	findObject(t, all, "Deployment", operatorNamespace, "syncopate", &operator)

@@ -112,6 +112,57 @@ func TestTheUpgradeOfThePageHasTheNewImage(t *testing.T) {
 	}
 }
 
+// olderChart is a chart whose CRDs are marked as those of an older version.
+func olderChart(t *testing.T) string {
+	t.Helper()
+	chart := t.TempDir()
+	if err := os.CopyFS(chart, os.DirFS(filepath.Join(moduleRoot, "charts", "syncopate"))); err != nil {
+		t.Fatal(err)
+	}
+	crd := filepath.Join(chart, "files", "crds", "syncopate.dev_workflowruns.yaml")
+	text, err := os.ReadFile(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := strings.Replace(string(text), "  annotations:\n", "  annotations:\n    example.org/of: older\n", 1)
+	if err := os.WriteFile(crd, []byte(marked), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return chart
+}
+
+// The way back of docs/install.md leaves the CRDs of the newer version, and helm rollback does not:
+// whoever may think of it is told.
+// mutations: crds.install taken from the command of the way back makes this fail, as does "helm
+// rollback" taken from a page or from NOTES.txt.
+func TestTheWayBackOfHelmKeepsTheCRDs(t *testing.T) {
+	r, older := newRelease(t), olderChart(t)
+	of := func(chart string, command []string) []string {
+		return strings.Fields(strings.ReplaceAll(strings.Join(command, " "), "charts/syncopate", chart))
+	}
+	for _, step := range []struct {
+		args []string
+		mark string
+	}{
+		{of(older, helmOfThePage(t, "install [^#\n]*")), "older"},
+		{helmOfThePage(t, "upgrade [^#\n]*image.tag=v2[^#\n]*"), ""},
+		{of(older, helmOfThePage(t, "upgrade [^#\n]*image.tag=v1[^#\n]*")), ""},
+		{[]string{"rollback", "syncopate", "1"}, "older"},
+	} {
+		if err := r.helm(step.args...); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.kubectl(nil, "get", "crd", "workflowruns.syncopate.dev", "-o", `jsonpath={.metadata.annotations.example\.org/of}`); got != step.mark {
+			t.Errorf("after helm %s the CRDs are %q, not %q", step.args, got, step.mark)
+		}
+	}
+	for _, page := range []string{"install.md", "runbooks/SyncopateOperatorDown.md", "../charts/syncopate/templates/NOTES.txt"} {
+		if text := pageOf(t, page); !strings.Contains(text, "helm rollback") || !strings.Contains(text, "--atomic") {
+			t.Errorf("%s does not tell that helm rollback takes the CRDs back", page)
+		}
+	}
+}
+
 // The patches with which docs/install.md goes back take CRDs from an overlay, and from that of
 // examples/production what is not the operator; the operator has its arguments.
 // mutation: one of the two patches taken from the page makes this fail.

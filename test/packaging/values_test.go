@@ -52,6 +52,7 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"no drain, in per cent":                      {[]string{"podDisruptionBudget.maxUnavailable=0%"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
 		"pods that the Deployment does not know":     {[]string{`podLabels.app\.kubernetes\.io/name=x`}, []string{"podLabels", "app.kubernetes.io/name"}},
 		"labels that Helm sets":                      {[]string{`commonLabels.app\.kubernetes\.io/instance=x`}, []string{"commonLabels", "app.kubernetes.io/instance"}},
+		"a tag beside a digest, which would win":     {[]string{"image.digest=sha256:" + strings.Repeat("0", 64)}, []string{"image.tag", "image.digest", "both"}},
 		"a digest that is none":                      {[]string{"image.digest=latest"}, []string{"/image/digest"}},
 		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},
 		"an account without a name":                  {[]string{"serviceAccount.name="}, []string{"/serviceAccount/name", "minLength"}},
@@ -98,7 +99,7 @@ func TestTheRoomInNATSIsEnoughForTheOperator(t *testing.T) {
 // that it has, files that are mounted, and variables that it reads.
 // mutation: a flag, a mount or a variable left out of the templates makes this fail.
 func TestValuesReachTheOperator(t *testing.T) {
-	d := deployment(t, "--values", "test/packaging/testdata/elaborate.yaml")
+	d := deployment(t, "--values", "test/packaging/testdata/elaborate.yaml", "--set", "image.tag=")
 	container := d.Spec.Template.Spec.Containers[0]
 	args := sets.New(container.Args...)
 	for _, want := range []string{
@@ -190,7 +191,7 @@ func TestTheOperatorKnowsItsFlags(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	var containers []corev1.Container
-	for _, args := range [][]string{nil, {"--set", "webhook.enabled=true"}, {"--values", "test/packaging/testdata/elaborate.yaml"}} {
+	for _, args := range [][]string{nil, {"--set", "webhook.enabled=true"}, {"--values", "test/packaging/testdata/elaborate.yaml", "--set", "image.tag="}} {
 		containers = append(containers, deployment(t, args...).Spec.Template.Spec.Containers...)
 	}
 	for _, c := range containers {

@@ -82,22 +82,35 @@ func (d *Store) Close() { d.nc.Close() }
 // there are. Errors: bus.ErrConfig and bus.ErrInvalidJob for a filter that cannot match,
 // failures of NATS.
 func (d *Store) List(ctx context.Context, f Filter, limit int) (letters []Letter, more int, err error) {
-	subject, err := d.subjects(f)
+	more, err = d.each(ctx, f, func(l Letter) bool {
+		letters = append(letters, l)
+		return len(letters) < limit
+	})
 	if err != nil {
 		return nil, 0, err
+	}
+	return letters, more, nil
+}
+
+// each hands over the letters that f picks, the oldest first, without bodies, for as long as take
+// wants more. It gives how many it did not come to.
+func (d *Store) each(ctx context.Context, f Filter, take func(Letter) bool) (more int, err error) {
+	subject, err := d.subjects(f)
+	if err != nil {
+		return 0, err
 	}
 	s, err := d.stream(ctx)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	c, pending, err := d.consumer(ctx, s, subject)
 	if err != nil {
-		return nil, 0, d.failed("list dead letters", err)
+		return 0, d.failed("list dead letters", err)
 	}
-	if letters, more, err = d.read(ctx, c, pending, limit); err != nil {
-		return nil, 0, d.failed("list dead letters", err)
+	if more, err = d.read(ctx, c, pending, take); err != nil {
+		return 0, d.failed("list dead letters", err)
 	}
-	return letters, more, nil
+	return more, nil
 }
 
 // consumer also says how many letters there are for it. Without a bound of time the library would
@@ -118,30 +131,29 @@ func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subject string
 	return c, int(info.NumPending), nil
 }
 
-// read takes up to limit of the pending letters.
-func (d *Store) read(ctx context.Context, c jetstream.Consumer, pending, limit int) ([]Letter, int, error) {
-	if pending == 0 || limit == 0 {
-		return nil, pending, nil
+// read takes pending letters for as long as take wants more, and gives how many are left.
+func (d *Store) read(ctx context.Context, c jetstream.Consumer, pending int, take func(Letter) bool) (int, error) {
+	if pending == 0 {
+		return 0, nil
 	}
 	messages, err := c.Messages()
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	defer messages.Stop()
-	var letters []Letter
-	for pending > 0 && len(letters) < limit {
+	for wants := true; wants && pending > 0; {
 		m, err := d.next(ctx, messages)
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
-		letters = append(letters, d.letter(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp))
+		wants = take(d.letter(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp))
 		pending = int(meta.NumPending)
 	}
-	return letters, pending, nil
+	return pending, nil
 }
 
 func (d *Store) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {

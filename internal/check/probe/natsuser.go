@@ -5,11 +5,13 @@ package probe
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -19,13 +21,16 @@ type permission struct {
 	Deny  []string `json:"deny"`
 }
 
+// whoAmI is where a server says who a connection is.
+const whoAmI = "$SYS.REQ.USER.INFO"
+
 // user asks NATS who this connection is, and what it may publish.
 func user(ctx context.Context, nc *nats.Conn, names protocol.Names) check.User {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	answer, err := nc.RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
+	answer, err := nc.RequestWithContext(ctx, whoAmI, nil)
 	if err != nil {
-		return check.User{Unread: check.Unread{Why: "ask NATS about the user: " + err.Error(), Hint: "it takes the permission to publish to $SYS.REQ.USER.INFO"}}
+		return check.User{Unread: check.Unread{Why: "ask NATS about the user: " + err.Error(), Hint: "it takes the permission to publish to " + whoAmI}}
 	}
 	var said struct {
 		Data struct {
@@ -53,15 +58,13 @@ func user(ctx context.Context, nc *nats.Conn, names protocol.Names) check.User {
 	return u
 }
 
-// published are examples of what the operator publishes to.
+// published are examples of what the operator publishes to: one for each of its rights.
 func published(names protocol.Names) []string {
-	id := protocol.JobID{RunUID: "uid", Step: "step", Item: protocol.NoItem, Attempt: 1}
-	return []string{
-		names.Job("topic", id), names.Control("uid"), names.DeadLetter("reason", "uid"),
-		"$JS.API.STREAM.INFO." + names.JobsStream(), "$JS.API.STREAM.CREATE." + names.JobsStream(),
-		"$JS.API.CONSUMER.CREATE." + names.ResultsStream() + ".x",
-		"$JS.ACK." + names.ResultsStream() + ".x",
+	subjects := slices.Clone(rights.Operator(names).Publish)
+	for i, s := range subjects {
+		subjects[i] = strings.NewReplacer("*", "x", ">", "x").Replace(s)
 	}
+	return subjects
 }
 
 func (p permission) allows(subject string) bool {

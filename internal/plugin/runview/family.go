@@ -86,12 +86,12 @@ func (v *viewer) parent() {
 	v.add(Fact{About: "parent", Text: text})
 }
 
-// suspender is why a run is suspended.
+// suspender is why a suspended run is.
 func suspender(run *v1alpha1.WorkflowRun) string {
 	if run.Spec.Suspend {
 		return "spec.suspend is set"
 	}
-	return "the parent run is suspended"
+	return "the parent run " + statusOf(run).Parent.Name + " is suspended"
 }
 
 // suspendedByParent says whether the run is suspended because its parent is.

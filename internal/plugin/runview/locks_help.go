@@ -126,6 +126,8 @@ func (h *LockHolder) stuck() string {
 	switch {
 	case h.run.Spec.Shutdown != "":
 		return "is being shut down; the lock passes on when its clean-up is over"
+	case suspended(h.run) && !h.run.Spec.Suspend:
+		return fmt.Sprintf("is suspended with its parent run %s, and keeps it", statusOf(h.run).Parent.Name)
 	case suspended(h.run):
 		return fmt.Sprintf(`is suspended, and keeps it; to resume: kubectl patch wfr %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, h.Name, h.Namespace)
 	}

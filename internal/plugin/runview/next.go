@@ -61,7 +61,7 @@ func (v *viewer) stepMoments() []Moment {
 			all = append(all, Moment{*at, what})
 		}
 	}
-	if v.run.Spec.Suspend || active >= parallel(v.run) {
+	if suspended(v.run) || active >= parallel(v.run) {
 		return all
 	}
 	for i := range v.all {

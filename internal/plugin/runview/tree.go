@@ -216,11 +216,11 @@ func (s *step) waitsForWorker(now time.Time) string {
 }
 
 // heldBack is why a suspended run's steps do not go on.
-const heldBack = "no new attempt while spec.suspend is set"
+func heldBack(run *v1alpha1.WorkflowRun) string { return "no new attempt while " + suspender(run) }
 
 func (s *step) nextAttempt(run *v1alpha1.WorkflowRun, now time.Time) string {
-	if run.Spec.Suspend {
-		return heldBack
+	if suspended(run) {
+		return heldBack(run)
 	}
 	if at := microTime(s.status.NextAttemptAt); at != nil {
 		return "next attempt at " + when(*at, now)

@@ -54,8 +54,8 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 		v.runningFact(s, &f)
 	case v1alpha1.StepBackingOff:
 		f.Text = join(fmt.Sprintf("backs off after attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())
-		if v.run.Spec.Suspend {
-			f.Text = join(f.Text, heldBack)
+		if suspended(v.run) {
+			f.Text = join(f.Text, heldBack(v.run))
 		} else {
 			f.Until, f.Then = microTime(s.status.NextAttemptAt), "next attempt"
 		}

@@ -77,9 +77,12 @@ func New(o Options) *Exporter {
 
 // Send has spans sent, as far as there is room for them. It does not wait.
 func (e *Exporter) Send(spans []traces.Span) {
-	if len(spans) == 0 {
-		return
+	if len(spans) > 0 {
+		e.put(spans)
 	}
+}
+
+func (e *Exporter) put(spans []traces.Span) {
 	if dropped := e.queue.put(spans); dropped > 0 {
 		e.spans.WithLabelValues("full").Add(float64(dropped))
 	}
@@ -129,7 +132,7 @@ func (e *Exporter) sendAll(ctx context.Context) {
 			return
 		}
 		if again := e.sendBatch(ctx, batch); again {
-			e.queue.put(batch) // the process ends, and tries once more
+			e.put(batch) // the process ends, and tries once more
 			return
 		}
 	}

@@ -4,7 +4,9 @@ package otlp
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,25 @@ func until(t *testing.T, c *otlptest.Collector, clk *clocktesting.FakeClock, ok 
 		case <-deadline:
 			t.Fatal("it never was")
 		}
+	}
+}
+
+// mutation: a batch that is put back without a look at what found no room makes this fail.
+func TestWhatFindsNoRoomAgainIsCounted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var e *Exporter
+	c := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		e.Send(some(maxSpans)) // while the process ends
+		cancel()
+		<-r.Context().Done()
+	}))
+	defer c.Close()
+	e = newExporter(t, c.URL, clock.RealClock{})
+	e.Send(some(3))
+	e.sendAll(ctx)
+	if e.count("full") != 3 {
+		t.Errorf("%d counted as dropped", e.count("full"))
 	}
 }
 

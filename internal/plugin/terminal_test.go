@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// harm is what a terminal takes for a command, or draws in another order.
+const harm = "\u007f\u009b31m\u202e\u2028\U000e0001"
+
+// A worker's output may not command the terminal of who looks at it. mutation: the bytes as they
+// are, or a value that is another one, makes this fail.
+func TestJSONOfWorkersDoesNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
+	raw := []byte("{\n\t\"" + harm + `": "é\n` + harm + `"}`)
+	run := testRun("team-a", "report", "uid-1")
+	run.Status = &v1alpha1.WorkflowRunStatus{Outputs: &runtime.RawExtension{Raw: raw}}
+	var out strings.Builder
+	a := &app{Env: Env{Out: &out}}
+	(&workflows{a}).tellOutputs(run)
+	harmless(t, out.String(), raw)
+	out.Reset()
+	if err := a.writeJSON(json.RawMessage(raw)); err != nil {
+		t.Fatal(err)
+	}
+	harmless(t, out.String(), raw)
+}
+
+func harmless(t *testing.T, text string, raw []byte) {
+	t.Helper()
+	if strings.ContainsAny(text, harm[:1]+"\u009b\u202e\u2028\U000e0001") || !strings.Contains(text, "é") {
+		t.Errorf("it has %q", text)
+	}
+	var want, got any
+	if err := errors.Join(json.Unmarshal(raw, &want), json.Unmarshal([]byte(text), &got)); err != nil || !reflect.DeepEqual(want, got) {
+		t.Errorf("%q is not %q: %v", got, want, err)
+	}
+}
+
+// mutation: blanks put together and nothing else makes this fail.
+func TestErrorsDoNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
+	if got := OneLine(errors.New("no\n" + harm + " luck")); got != "no 31m luck" {
+		t.Errorf("%q", got)
+	}
+}

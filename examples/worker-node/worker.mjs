@@ -32,7 +32,7 @@ const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.
 
 const nc = await connect(options);
 const js = jetstream(nc);
-const running = new Set(); // jobs under way; stop(word) ends one without a result, word is the message that settles it
+const running = new Map(); // jobs under way, by id; stop(word) ends one without a result, word is the message that settles it
 let stopping = false;
 process.once("SIGTERM", () => {
   stopping = true;
@@ -56,9 +56,11 @@ function read(m) {
   if (m.subject !== `${prefix}.jobs.${topic}.${tokens}` || answered !== tokens) return;
   const abort = new AbortController();
   const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
+  if (Number.isNaN(job.deadline)) return;
   const fence = (text) => [text.slice(0, text.lastIndexOf("=")), Number(text.slice(text.lastIndexOf("=") + 1))]; // "<lock>=<n>"
   job.traceparent = get("traceparent"); // W3C trace context, the parent of a span for this job; empty if there are no traces
   job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
+  if (Object.values(job.fences).some((n) => !(n > 0))) return; // NaN, too
   job.stop = (word) => { job.word = word; abort.abort(); };
   return job;
 }
@@ -96,6 +98,16 @@ async function store(job, output) {
   return { name, digest: `sha256:${hex}`, size: output.length };
 }
 
+// text is an output as JSON, or undefined if there is none. What has no JSON form throws: JSON.stringify makes null or nothing of some of it.
+function text(output) {
+  const json = JSON.stringify(output, (_, value) => {
+    if (typeof value === "number" && !Number.isFinite(value)) throw new Error(`${value} has no JSON form`);
+    return value;
+  });
+  if (json === undefined && output !== undefined) throw new Error(`a ${typeof output} has no JSON form`);
+  return json;
+}
+
 const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", message }, final: true });
 
 // failed is the result of a job whose handler threw. To read what it threw may throw, too.
@@ -115,17 +127,29 @@ async function call(m, job) {
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
   return Promise.resolve().then(() => handle(input, job.signal, job.fences, job.traceparent)).then((output) => { // the handler need not be async
-    const large = Buffer.from(JSON.stringify(output) ?? "");
+    let large;
+    try { large = Buffer.from(text(output) ?? ""); } catch (err) { return failed({ code: "InvalidOutput", message: err?.message, final: true }); }
     if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
     return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };
   }).catch(failed);
 }
 
+// begin says Started, until the server has it: a job that nobody seems to have begun is ended by its startTimeoutSeconds.
+function begin(job) {
+  return job.begins ??= publish(job, { status: "Started" }, "/started")
+    .then(() => { job.begun = true; }, (err) => log(`${job.id}: Started not published: ${err.message}`))
+    .finally(() => { job.begins = undefined; });
+}
+
 // work does a job, publishes its result, and gives the word that settles it.
 async function work(m, job) {
-  await publish(job, { status: "Started" }, "/started").catch((err) => log(`${job.id}: Started not published: ${err.message}`));
+  await begin(job);
   let result = await (traces ? traces.span(job, topic, () => call(m, job)) : call(m, job));
-  for (let backoff = 100; !job.signal.aborted; backoff = Math.min(2 * backoff, 5_000)) {
+  job.begun = true;
+  await job.begins; // the result is the last word
+  let saves = result.status === "Succeeded"; // a value that comes after the grace period is worth one try
+  for (let backoff = 100; !job.signal.aborted || (saves && job.word === "nak"); backoff = Math.min(2 * backoff, 5_000)) {
+    saves = false;
     try {
       if (result.large) result = { status: result.status, outputRef: await store(job, result.large) };
       await publish(job, result);
@@ -147,9 +171,18 @@ async function take(m, ackWait) {
     log(`${job.id}: dropped, its deadline was ${new Date(job.deadline).toISOString()} and it is ${new Date().toISOString()}`);
     return m.ack();
   }
-  const ping = setInterval(() => m.working(), ackWait / 3);
-  const end = setTimeout(() => job.stop("ack"), Math.min(job.deadline - Date.now(), 2 ** 31 - 1));
-  running.add(job);
+  if (running.has(job.id)) return log(`${job.id}: is at work here already`); // NATS was away; what is at work keeps the message, and ends it
+  const ping = setInterval(() => {
+    m.working();
+    if (!job.begun) begin(job);
+  }, ackWait / 3);
+  let end;
+  const watch = () => { // looks again after the 24.8 days that a timer can have
+    const left = job.deadline - Date.now();
+    end = left > 0 ? setTimeout(watch, Math.min(left, 2 ** 31 - 1)) : job.stop("ack");
+  };
+  watch();
+  running.set(job.id, job);
   try {
     const word = await work(m, job);
     clearInterval(ping);
@@ -157,7 +190,7 @@ async function take(m, ackWait) {
   } finally {
     clearInterval(ping);
     clearTimeout(end);
-    running.delete(job);
+    running.delete(job.id);
   }
 }
 

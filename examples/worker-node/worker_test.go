@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,7 +108,7 @@ const oddHandler = `({ way }) => {
   const odd = { error: new Error("no"), text: "no", nothing: undefined, mute: Object.create(null), final: { code: 7, message: "no", final: 1n },
     fraction: { retryAfterMillis: 1499.2 }, negative: { retryAfterMillis: -5 }, nan: { retryAfterMillis: NaN }, ever: { retryAfterMillis: Infinity } };
   if (way in odd) throw odd[way];
-  return way === "number" ? 1n : way; // which JSON does not have
+  return { number: 1n, infinite: [1 / 0], code: () => 1 }[way] ?? way; // which JSON does not have
 }`
 
 // No job is delivered twice.
@@ -115,7 +116,8 @@ const oddHandler = `({ way }) => {
 // mutations: a handler that is called outside of the promise leaves all jobs of worker.mjs without
 // an answer; failed without its try "mute", and short.mjs without its second catch; a wait without
 // Math.ceil, Math.max, "|| 0" or Math.min makes no result, or another one, of "fraction",
-// "negative", "nan" or "ever"; final without Boolean leaves "final" without an answer.
+// "negative", "nan" or "ever"; final without Boolean leaves "final" without an answer; text without
+// its replacer has null for "infinite", without its throw no output for "code".
 func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	dir := install(t)
 	failed := func(code, message string, final bool) protocol.Result {
@@ -126,16 +128,19 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	}
 	both := map[string]protocol.Result{
 		"fine":    {Status: protocol.StatusSucceeded, Output: []byte(`"fine"`)},
-		"number":  failed("Error", "Do not know how to serialize a BigInt", false),
 		"error":   failed("Error", "no", false),
 		"text":    failed("Error", "no", false),
 		"nothing": failed("Error", "undefined", false),
 		"mute":    failed("Error", "what the handler threw cannot be read", false),
 	}
 	whole := map[string]protocol.Result{
-		"final": failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
+		"number":   failed("InvalidOutput", "Do not know how to serialize a BigInt", true),
+		"infinite": failed("InvalidOutput", "Infinity has no JSON form", true),
+		"code":     failed("InvalidOutput", "a function has no JSON form", true),
+		"final":    failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
 	}
 	maps.Copy(whole, both)
+	both["number"] = failed("Error", "Do not know how to serialize a BigInt", false) // short.mjs has no codes
 	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": both} {
 		t.Run(file, func(t *testing.T) {
 			server := natstest.Start(t)
@@ -152,6 +157,96 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 				t.Errorf("answers (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What cannot be read is no job: Go and Python say so, too.
+//
+// mutations: read without its look at the deadline acknowledges the first after a moment; without
+// that at the fences it answers the second.
+func TestTheNodeWorkerTerminatesWhatItCannotRead(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	dispatch(t, js, odd("when"), `{}`, protocol.HeaderDeadline, "tomorrow")
+	dispatch(t, js, odd("many"), `{}`, protocol.HeaderLockFence, "gpu/eu=many")
+	dispatch(t, js, odd("good"), `{}`)
+	words := overhear(t, server.URL(), "$JS.ACK.>")
+	run(t, dir, "worker.mjs", server.URL())
+	answer(t, js, odd("good"))
+	for terms := 0; terms < 2; {
+		if strings.HasPrefix(next(t, words), "+TERM") {
+			terms++
+		}
+	}
+	for _, way := range []string{"when", "many"} {
+		s, err := js.Stream(t.Context(), names().ResultsStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := s.GetLastMsgForSubject(t.Context(), names().Result(odd(way))); err == nil {
+			t.Errorf("%s was answered: %s", way, m.Data)
+		}
+	}
+}
+
+// A timer of Node has an end, after 24.8 days; here it is after a moment.
+//
+// mutation: take that stops the job at the end of its first timer leaves it without an answer.
+func TestTheNodeWorkerKeepsAJobForLongerThanATimerCanBe(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	dispatch(t, js, odd("long"), `{}`, protocol.HeaderDeadline, time.Now().Add(time.Hour).Format(time.RFC3339))
+	file := withHandler(t, dir, "worker.mjs", `async () => { await sleep(200); return "done"; }`)
+	file = replaced(t, dir, file, "2 ** 31 - 1", "10")
+	run(t, dir, file, server.URL())
+	if got := answer(t, js, odd("long")); string(got.Output) != `"done"` {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// mutation: work without its last try gives the job back, and this times out.
+func TestAValueThatTheNodeWorkerHasAfterItsGraceIsPublished(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	dispatch(t, js, odd("late"), `{}`)
+	file := withHandler(t, dir, "worker.mjs", `(input, signal) => new Promise((done) => signal.addEventListener("abort", () => done("saved")))`)
+	stop := run(t, dir, replaced(t, dir, file, "grace = 20_000", "grace = 1"), server.URL())
+	result(t, js, 1) // it began
+	stop()
+	if got := answer(t, js, odd("late")); string(got.Output) != `"saved"` {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// overhear gives what is said on a subject.
+func overhear(t *testing.T, url, subject string) <-chan *nats.Msg {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	all := make(chan *nats.Msg, 1000)
+	if _, err := nc.ChanSubscribe(subject, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func next(t *testing.T, all <-chan *nats.Msg) string {
+	t.Helper()
+	select {
+	case m := <-all:
+		return string(m.Data)
+	case <-time.After(patience):
+		t.Fatal("nothing is said")
+		return ""
 	}
 }
 
@@ -184,16 +279,21 @@ func odd(way string) protocol.JobID {
 // withHandler writes a worker with another handler than the echo, and gives its file.
 func withHandler(t *testing.T, dir, file, handler string) string {
 	t.Helper()
-	const echo = "async (input) => ({ youSaid: input })"
+	return replaced(t, dir, file, "async (input) => ({ youSaid: input })", handler)
+}
+
+// replaced writes a worker in which something else is in the place of old, and gives its file.
+func replaced(t *testing.T, dir, file, old, other string) string {
+	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil || bytes.Count(b, []byte(echo)) != 1 {
-		t.Fatalf("%s has no echo, or several: %v", file, err)
+	if err != nil || bytes.Count(b, []byte(old)) != 1 {
+		t.Fatalf("%s has no %s, or several: %v", file, old, err)
 	}
-	other := "odd-" + file
-	if err := os.WriteFile(filepath.Join(dir, other), bytes.Replace(b, []byte(echo), []byte(handler), 1), 0o600); err != nil {
+	name := "odd-" + file
+	if err := os.WriteFile(filepath.Join(dir, name), bytes.Replace(b, []byte(old), []byte(other), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return other
+	return name
 }
 
 // answer waits for the result of a job that is not Started.
@@ -352,8 +452,8 @@ func install(t *testing.T) string {
 	return dir
 }
 
-// run starts the worker and ends it with the test.
-func run(t *testing.T, dir, file, url string, env ...string) {
+// run starts the worker and ends it with the test, or when stop is called.
+func run(t *testing.T, dir, file, url string, env ...string) (stop func()) {
 	t.Helper()
 	var out bytes.Buffer
 	node := exec.Command("node", file, topic)
@@ -362,20 +462,21 @@ func run(t *testing.T, dir, file, url string, env ...string) {
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
 	}
-	exited := sync.OnceValue(node.Wait)
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		kill := time.AfterFunc(patience, func() { _ = node.Process.Kill() })
 		defer kill.Stop()
 		if err := node.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
-		if err := exited(); err != nil { // a worker that stops by itself ends with 0
+		if err := node.Wait(); err != nil { // a worker that stops by itself ends with 0
 			t.Errorf("node: %v", err)
 		}
 		if t.Failed() {
 			t.Logf("output of node: %s", out.String())
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // streams makes streams and consumer as the protocol's page says.
@@ -407,13 +508,17 @@ func streams(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream 
 	return js
 }
 
-func dispatch(t *testing.T, js jetstream.JetStream, id protocol.JobID, input string) {
+// dispatch publishes a job; headers are names and values.
+func dispatch(t *testing.T, js jetstream.JetStream, id protocol.JobID, input string, headers ...string) {
 	t.Helper()
 	m := nats.NewMsg(names().Job(topic, id))
 	m.Data = []byte(input)
 	m.Header.Set(protocol.HeaderMsgID, id.String())
 	m.Header.Set(protocol.HeaderReply, names().Result(id))
 	m.Header.Set(protocol.HeaderToken, "tok")
+	for pair := range slices.Chunk(headers, 2) {
+		m.Header.Set(pair[0], pair[1])
+	}
 	if _, err := js.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}

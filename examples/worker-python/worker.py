@@ -103,7 +103,8 @@ class NATS:
         """Publishes and gives the answer."""
         answers, reply = queue.Queue(), f"{self.inbox}.{random.getrandbits(64):x}"
         sid = self.subscribe(reply, answers.put)
-        self.asked[sid] = subject
+        with self.lock:
+            self.asked[sid] = subject
         try:
             self.publish(subject, body, headers, reply)
             answer = answers.get(timeout=timeout)
@@ -248,6 +249,7 @@ class Job:
         self.fences = {lock: int(fence) for lock, _, fence in pairs}
         self.traceparent = header("traceparent", "")  # W3C trace context, the parent of a span for this job; empty if there are no traces
         self.stopped, self.word = threading.Event(), None
+        self.begun, self.begins = False, threading.Lock()  # begun: nobody needs to say Started any more
         self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
     def stop(self, word):
@@ -268,7 +270,7 @@ class Worker:
     def __init__(self, nats, topic, handle):
         self.nats, self.topic, self.handle = nats, topic, handle
         self.consumer = f"{STREAM}.{topic.replace('.', '_')}"
-        self.stopping, self.running = threading.Event(), set()
+        self.stopping, self.running = threading.Event(), {}  # jobs by id
         nats.subscribe(f"{PREFIX}.control.*", self.control)
 
     def run(self, wait):
@@ -281,7 +283,7 @@ class Worker:
         over = time.monotonic() + GRACE
         for slot in slots:
             slot.join(max(0, over - time.monotonic()))
-        for job in list(self.running):
+        for job in list(self.running.values()):
             job.stop(NAK)
         for slot in slots:
             slot.join()
@@ -321,7 +323,12 @@ class Worker:
         except (ValueError, AttributeError) as err:
             log(f"{message.subject}: terminated: {err}")
             return self.nats.publish(message.reply, TERM)
-        self.nats.publish(job.ack, self.work(job, ack_wait))  # if it is lost, the job comes again and does no harm
+        if self.running.setdefault(job.id, job) is not job:  # NATS was away; what is at work keeps the message, and ends it
+            return log(f"{job.id}: is at work here already")
+        try:
+            self.nats.publish(job.ack, self.work(job, ack_wait))  # if it is lost, the job comes again and does no harm
+        finally:
+            del self.running[job.id]
 
     def work(self, job, ack_wait):
         """Does a job, publishes its result, and gives the word that settles it."""
@@ -329,20 +336,19 @@ class Worker:
             log(f"{job.id}: dropped, its deadline was {job.deadline} and it is {time.time()}")
             return ACK
         done = threading.Event()
-        self.running.add(job)
         threading.Thread(target=self.keep, args=(job, ack_wait / 3, done), daemon=True).start()
         try:
-            try:
-                self.publish(job, {"status": "Started"}, "/started")
-            except ConnectionError as err:
-                log(f"{job.id}: Started not published: {err}")  # the operator learns of the job from its result
+            self.begin(job)
             about = {"messaging.system": "nats", "messaging.operation.type": "process", "messaging.destination.name": self.topic,
                      "messaging.message.id": job.id}
             with traces.span(f"process {self.topic}", job.traceparent, about) as end:
                 result, large = self.call(job)
                 end(result)
-            backoff = 0.1
-            while not job.stopped.is_set():
+            with job.begins:
+                job.begun = True  # the result is the last word
+            backoff, saves = 0.1, large or result["status"] == "Succeeded"  # a value that comes after the grace period is worth one try
+            while not job.stopped.is_set() or saves and job.word == NAK:
+                saves = False
                 try:
                     if large:
                         result, large = {"status": "Succeeded", "outputRef": self.put(job, large)}, None
@@ -356,8 +362,17 @@ class Worker:
                     backoff = min(2 * backoff, 5)
             return job.word
         finally:
-            self.running.discard(job)
             done.set()
+
+    def begin(self, job):
+        """Says Started, unless the server has it: a job that nobody seems to have begun is ended by its startTimeoutSeconds."""
+        with job.begins:
+            try:
+                if not job.begun:
+                    self.publish(job, {"status": "Started"}, "/started")
+                    job.begun = True
+            except Exception as err:
+                log(f"{job.id}: Started not published: {err}")  # keep tries again
 
     def call(self, job):
         """Gives the result; or none, and the JSON text of an output that is too large for it."""
@@ -369,7 +384,10 @@ class Worker:
             return Failed("InvalidInput", str(err), final=True).result, None
         try:
             output = self.handle(given, job.stopped, job.fences, job.traceparent)
-            text = encoded(output)
+            try:
+                text = encoded(output)
+            except (TypeError, ValueError, RecursionError) as err:  # NaN, a set, or what contains itself
+                raise Failed("InvalidOutput", text_of(err), final=True) from err
             if len(text) > MOST:
                 raise Failed("TooLarge", f"the output has {len(text)} bytes, at most {MOST} can be stored", final=True)
             return (None, text) if len(text) > MOST_INLINE else ({"status": "Succeeded", "output": output}, None)
@@ -424,13 +442,14 @@ class Worker:
                 self.nats.publish(job.ack, IN_PROGRESS)
             except ConnectionError:
                 pass  # the next one may come through
+            self.begin(job)
 
     def control(self, message):
         try:
             said = json.loads(message.body)
             if said["action"] == "Cancel":
                 run = message.subject.rpartition(".")[2]
-                for job in list(self.running):
+                for job in list(self.running.values()):
                     if job.id.startswith(run + "/") and (not said.get("jobs") or job.id in said["jobs"]):
                         job.stop(ACK)
         except (AttributeError, KeyError, TypeError, ValueError):

@@ -17,44 +17,41 @@ import (
 
 // running knows the jobs at work, so that the operator can stop them.
 //
-// Invariant: a job is in it from before its handler starts until after it returned.
+// Invariant: a job is in it from before its handler starts until it is settled, and no job is done
+// beside itself.
 type running struct {
 	mu   sync.Mutex
-	next int
-	jobs map[int]runningJob // a redelivered job may be here twice
+	jobs map[protocol.JobID]context.CancelCauseFunc
 }
 
-type runningJob struct {
-	id     protocol.JobID
-	cancel context.CancelCauseFunc
-}
-
-// add gives the context of a job; remove must be called at its end.
-func (r *running) add(ctx context.Context, id protocol.JobID) (jobCtx context.Context, remove func()) {
-	jobCtx, cancel := context.WithCancelCause(ctx)
+// add gives the context of a job; remove must be called at its end. It says no of one that is
+// there already.
+func (r *running) add(ctx context.Context, id protocol.JobID) (jobCtx context.Context, remove func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.jobs == nil {
-		r.jobs = map[int]runningJob{}
+	if r.jobs[id] != nil {
+		return nil, nil, false
 	}
-	key := r.next
-	r.next++
-	r.jobs[key] = runningJob{id: id, cancel: cancel}
+	if r.jobs == nil {
+		r.jobs = map[protocol.JobID]context.CancelCauseFunc{}
+	}
+	jobCtx, cancel := context.WithCancelCause(ctx)
+	r.jobs[id] = cancel
 	return jobCtx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.jobs, key)
+		delete(r.jobs, id)
 		cancel(nil)
-	}
+	}, true
 }
 
 // cancel stops the named jobs of a run; none named means all.
 func (r *running) cancel(runUID string, ids []string) (stopped int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, j := range r.jobs {
-		if j.id.RunUID == runUID && (len(ids) == 0 || slices.Contains(ids, j.id.String())) {
-			j.cancel(ErrCancelled)
+	for id, cancel := range r.jobs {
+		if id.RunUID == runUID && (len(ids) == 0 || slices.Contains(ids, id.String())) {
+			cancel(ErrCancelled)
 			stopped++
 		}
 	}

@@ -15,7 +15,8 @@
 //
 //	 pull ──> deadline passed? ──────────────────────────────────────> ack
 //	  │ no
-//	  ├── publish Started;  InProgress every third of AckWait from here to the end
+//	  ├── publish Started, again until there is a PubAck
+//	  ├── InProgress every third of AckWait from here to the end
 //	  v
 //	handler ──> value, error or panic ──> publish ONE result ──> PubAck ──> ack
 //	  │            │ over 64 KiB               │ no PubAck: again, with backoff
@@ -33,7 +34,7 @@
 //     same output changes nothing.
 //   - A worker that dies, at whatever moment, loses nothing: the server gives the job to another
 //     after AckWait. A handler may therefore see a job twice, and should do no harm then; Job.ID is
-//     the same both times.
+//     the same both times. It does so one after the other, unless another process has the job, too.
 //   - At most Concurrency handlers of a topic run in this process, and no more jobs than that are
 //     taken from the server.
 //   - A handler's panic is a failed attempt, not the end of the worker; so is one of its error or

@@ -75,6 +75,15 @@ func Concurrency(n int) HandleOption {
 	return func(t *topic) { t.concurrency = n }
 }
 
+// MaxDeliveries fails a job for good, with CodeDeliveredTooOften and without a call of the handler,
+// when the server hands it out for more than the nth time. That is for jobs that end the process
+// of their worker, and with it the work on others: else they come again until their time-out.
+// Take 10 or more: jobs that a worker gives back when it stops were handed out, too.
+// Default: no limit.
+func MaxDeliveries(n int) HandleOption {
+	return func(t *topic) { t.limited, t.maxDeliveries = true, n }
+}
+
 var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 
 func (t *topic) check() error {
@@ -85,6 +94,8 @@ func (t *topic) check() error {
 		return fmt.Errorf("%w: topic %q has no handler", ErrConfig, t.name)
 	case t.concurrency < 1 || t.concurrency > maxConcurrency:
 		return fmt.Errorf("%w: topic %q: concurrency %d is not in 1 to %d", ErrConfig, t.name, t.concurrency, maxConcurrency)
+	case t.limited && t.maxDeliveries < 1:
+		return fmt.Errorf("%w: topic %q: at most %d deliveries let no job be done", ErrConfig, t.name, t.maxDeliveries)
 	}
 	return nil
 }

@@ -105,6 +105,24 @@ func TestAnOutputOver64KiBIsStoredAndReferredTo(t *testing.T) {
 	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }
 
+// A page of HTML is as large as it is.
+//
+// mutation: succeeded, or message, that escapes makes six bytes of each of these.
+func TestHTMLIsNoLargerThanItIs(t *testing.T) {
+	o := newOperator(t, takesMore)
+	pages := map[string]string{"page": strings.Repeat("<", 60<<10), "book": strings.Repeat("<", 2<<20)}
+	w := o.worker()
+	w.Handle("a", func(_ context.Context, j Job) (any, error) { return pages[j.ID.Step], nil })
+	o.topic("a")
+	o.publish("a", job("page"), `{}`)
+	o.start(w)
+	if got := o.results(2)[1].Result; string(got.Output) != `"`+pages["page"]+`"` {
+		t.Errorf("%d bytes, reference %v", len(got.Output), got.OutputRef)
+	}
+	o.publish("a", job("book"), `{}`)
+	o.resolves(o.results(4)[3].Result, job("book"), []byte(`"`+pages["book"]+`"`))
+}
+
 // mutation: answer that fails at once when the stream of results refuses the size fails this.
 func TestAnOutputThatTheServerDoesNotTakeInAResultIsStored(t *testing.T) {
 	o := newOperator(t)

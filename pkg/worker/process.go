@@ -40,9 +40,24 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		t.settle(ctx, msg, unwanted)
 		return
 	}
-	stop := sync.OnceFunc(t.keep(msg, ackWait))
+	ctx, remove, first := t.running.add(ctx, j.ID)
+	if !first {
+		// NATS was away for longer than AckWait. The delivery at work keeps the message and ends
+		// it, as the server goes by its place in the stream. If it is a message of its own, after a
+		// loss of data, it comes again after AckWait.
+		t.log.Info("Job is at work here already, delivery ignored", "job", j.ID.String(), "topic", t.name, "delivery", j.Delivery)
+		return
+	}
+	defer remove()
+	if ackWait <= 0 {
+		ackWait = defaultAckWait
+	}
+	stop := t.each(ackWait/3, func() (again bool) {
+		t.warn(msg.InProgress(), "tell that the job is under way")
+		return true
+	})
 	defer stop() // a handler may end its goroutine: then silence gives the job to another worker
-	o := t.work(ctx, j)
+	o := t.work(ctx, j, ackWait/3)
 	stop()
 	t.settle(ctx, msg, o)
 }
@@ -57,50 +72,72 @@ func (t *topic) parse(msg jetstream.Msg) (task, error) {
 	return j, err
 }
 
-// keep tells the server every third of AckWait that the job is under way. stop waits for the
-// end of that.
-func (t *topic) keep(msg jetstream.Msg, ackWait time.Duration) (stop func()) {
-	if ackWait <= 0 {
-		ackWait = defaultAckWait
-	}
-	ticker := t.clock.NewTicker(ackWait / 3)
+// each calls do at every tick until it says that once was enough. stop waits for the end of that.
+func (t *topic) each(interval time.Duration, do func() (again bool)) (stop func()) {
+	ticker := t.clock.NewTicker(interval)
 	done := make(chan struct{})
-	var ping sync.WaitGroup
-	ping.Go(func() {
+	var all sync.WaitGroup
+	all.Go(func() {
 		for {
 			select {
 			case <-ticker.C():
-				t.warn(msg.InProgress(), "tell that the job is under way")
+				if !do() {
+					return
+				}
 			case <-done:
 				return
 			}
 		}
 	})
-	return func() {
+	return sync.OnceFunc(func() {
 		close(done)
-		ping.Wait()
+		all.Wait()
 		ticker.Stop()
+	})
+}
+
+// start publishes Started. If the server does not store it, the operator takes the job for one that
+// nobody began, and ends it; so it is published again beside the handler, until stop is called.
+func (t *topic) start(ctx context.Context, j task, interval time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	publish := func() (again bool) {
+		if ctx.Err() != nil {
+			return false
+		}
+		err := t.publish(ctx, j, protocol.StartedMsgID(j.ID, j.token), protocol.Result{Status: protocol.StatusStarted})
+		if err != nil && ctx.Err() == nil {
+			t.log.Error(err, "Start not published", "job", j.ID.String(), "topic", t.name)
+		}
+		return err != nil
+	}
+	if !publish() {
+		return cancel
+	}
+	wait := t.each(interval, publish)
+	return func() {
+		cancel() // a try under way ends, so that the result does not wait for it
+		wait()
 	}
 }
 
 // work calls the handler and publishes its result.
-func (t *topic) work(ctx context.Context, j task) outcome {
-	ctx, remove := t.running.add(ctx, j.ID)
-	defer remove()
+func (t *topic) work(ctx context.Context, j task, interval time.Duration) outcome {
 	if !j.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.Deadline)
 		defer cancel()
 	}
-	log := t.log.WithValues("job", j.ID.String(), "topic", t.name)
-	started := protocol.Result{Status: protocol.StatusStarted}
-	if err := t.publish(ctx, j, protocol.StartedMsgID(j.ID, j.token), started); err != nil {
-		log.Error(err, "Start not published") // the operator learns of the job from its result
+	if t.limited && j.Delivery > uint64(t.maxDeliveries) {
+		text := fmt.Sprintf("delivery %d, at most %d are tried", j.Delivery, t.maxDeliveries)
+		return t.answer(ctx, j, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
 	}
+	stop := t.start(ctx, j, interval)
+	defer stop()
 	output, err := t.traced(ctx, j.Job)
+	stop() // before the result, which is the last word
 	r := t.result(j.Job, output, err)
 	if r.Error != nil {
-		log.V(1).Info("Job failed", "code", r.Error.Code, "cause", r.Error.Message)
+		t.log.V(1).Info("Job failed", "job", j.ID.String(), "topic", t.name, "code", r.Error.Code, "cause", r.Error.Message)
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
@@ -195,21 +232,21 @@ func (t *topic) deliver(ctx context.Context, j task, r protocol.Result, large *u
 		}
 		r.Output, r.OutputRef = nil, &large.ref
 	}
-	return t.publish(ctx, j, protocol.ResultMsgID(j.ID, j.token), r)
+	// A result that is there is worth a try, also when ctx has just ended.
+	return t.publish(context.WithoutCancel(ctx), j, protocol.ResultMsgID(j.ID, j.token), r)
 }
 
 func tooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum)
 }
 
-// publish sends a result and waits for the server's PubAck. It has its own timeout: a result that
-// is there is worth a try, also when ctx has just ended.
+// publish sends a result and waits for the server's PubAck, for the time of one request.
 func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Result) error {
 	m, err := message(j, msgID, r)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := briefly(context.WithoutCancel(ctx))
+	ctx, cancel := briefly(ctx)
 	defer cancel()
 	if _, err := t.js.PublishMsg(ctx, m); err != nil {
 		return fmt.Errorf("publish %s: %w", r.Status, err)

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func succeeded(output any) protocol.Result {
 	if output == nil {
 		return r
 	}
-	body, err := json.Marshal(output)
+	body, err := encode(output)
 	if err != nil {
 		return resultOf(nil, Final(Fail(CodeInvalidOutput, err.Error())))
 	}
@@ -55,6 +56,18 @@ func succeeded(output any) protocol.Result {
 	}
 	r.Output = body
 	return r
+}
+
+// encode is json.Marshal that leaves < > & as they are: with six bytes for each, a page of HTML
+// would be too large that is not.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func describe(err error) *protocol.ResultError {
@@ -89,7 +102,7 @@ func millis(d time.Duration) int64 {
 
 // message is a result on the wire.
 func message(t task, msgID string, r protocol.Result) (*nats.Msg, error) {
-	body, err := json.Marshal(r)
+	body, err := encode(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode result: %w", err)
 	}

@@ -31,6 +31,8 @@ func TestResultOf(t *testing.T) {
 	}{
 		"no value is no output":                  {want: protocol.Result{Status: protocol.StatusSucceeded}},
 		"raw JSON is the output":                 {output: json.RawMessage(`[1]`), want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`[1]`)}},
+		"HTML goes out as it is":                 {output: map[string]string{"page": "<b>&</b>"}, want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`{"page":"<b>&</b>"}`)}},
+		"so it does in raw JSON":                 {output: json.RawMessage(`"<&>"`), want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`"<&>"`)}},
 		"a value without JSON form is final":     {output: math.NaN(), want: final(failed("InvalidOutput", "json: unsupported value: NaN"))},
 		"an error wins over a value":             {output: 1, err: errors.New("e"), want: failed("Error", "e")},
 		"a negative delay is none":               {err: RetryAfter(-time.Second, nil), want: protocol.Result{Status: protocol.StatusRetry, Error: &protocol.ResultError{Code: "Error", Message: "asked to be called again"}}},
@@ -46,6 +48,17 @@ func TestResultOf(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// mutation: message that escapes makes six bytes of each of these.
+func TestAMessageHasHTMLAsItIs(t *testing.T) {
+	m, err := message(task{}, "id", protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`"<&>"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"status":"Succeeded","output":"<&>"}`; string(m.Data) != want {
+		t.Errorf("got %s, want %s", m.Data, want)
 	}
 }
 

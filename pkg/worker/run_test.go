@@ -290,6 +290,7 @@ func TestMistakesAreReportedByRun(t *testing.T) {
 		"two handlers":            func(w *Worker) { w.Handle("a", h); w.Handle("a", h) },
 		"no handler":              func(w *Worker) { w.Handle("a", nil) },
 		"no concurrency":          func(w *Worker) { w.Handle("a", h, Concurrency(0)) },
+		"no deliveries":           func(w *Worker) { w.Handle("a", h, MaxDeliveries(0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := o.worker()
@@ -396,6 +397,11 @@ func TestAWorkerOutlivesTheDataOfItsServer(t *testing.T) {
 	})
 	o.makeStreams()
 	o.results(1)
+	// Until then the job is at work, and its acknowledgement would be that of the message that
+	// comes: the new stream counts from 1, too.
+	o.eventually("the worker is done with the job", func() bool {
+		return strings.Contains(strings.Join(o.logs.all(), "\n"), `"to"="acknowledge"`)
+	})
 	o.topic("a")
 	o.publish("a", job("a"), `{}`)
 	<-began

@@ -24,6 +24,9 @@ type topic struct {
 	handler     Handler
 	concurrency int
 
+	limited       bool // to as many deliveries
+	maxDeliveries int
+
 	jobs sync.WaitGroup
 }
 

@@ -90,7 +90,7 @@ def handle(given, stopped, fences, traceparent):
         raise worker.Failed("Teapot", "no coffee", final=1)
     if given["do"] == "retry":
         raise worker.Retry(float(given["value"]))
-    return given["value"]
+    return float(given["value"]) if given["do"] == "number" else {1} if given["do"] == "set" else given["value"]
 
 worker.CONCURRENCY = 1
 worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handle).run(threading.Event().wait)
@@ -101,7 +101,8 @@ worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handl
 // mutations, all of worker.py: call that catches Exception leaves "exit" without an answer, and all
 // jobs after it; str in the place of text_of "mute"; a Retry without max, ceil or min makes no
 // result, or another one, of "negative" and "NaN", of "fraction", or of "for ever"; Failed without
-// bool makes none of "final".
+// bool makes none of "final"; call that takes what encoded raises for the handler's, another one of
+// "not a number" and "no form".
 func TestThePythonWorkerAnswersWhateverAHandlerRaises(t *testing.T) {
 	t.Parallel()
 	needs(t, "python3")
@@ -121,6 +122,8 @@ func TestThePythonWorkerAnswersWhateverAHandlerRaises(t *testing.T) {
 		{name: "negative", input: `{"do":"retry","value":"-5"}`, want: retry(0)},
 		{name: "NaN", input: `{"do":"retry","value":"nan"}`, want: retry(0)},
 		{name: "for ever", input: `{"do":"retry","value":"inf"}`, want: retry(1<<53 - 1)},
+		{name: "not a number", input: `{"do":"number","value":"nan"}`, want: failed("InvalidOutput", "Out of range float values are not JSON compliant", true)},
+		{name: "no form", input: `{"do":"set"}`, want: failed("InvalidOutput", "Object of type set is not JSON serializable", true)},
 		{name: "good", input: `{"do":"succeed","value":1}`, want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte("1")}},
 	}
 	for i := range jobs {
@@ -137,6 +140,9 @@ func TestThePythonWorkerAnswersWhateverAHandlerRaises(t *testing.T) {
 			return len(got) > 0, err
 		}); err != nil {
 			t.Fatal(err)
+		}
+		if e := got[0].Error; e != nil {
+			e.Message = strings.TrimSuffix(e.Message, ": nan") // which newer versions of Python add
 		}
 		if diff := cmp.Diff([]protocol.Result{j.want}, got); diff != "" {
 			t.Errorf("answers of %s (-want +got):\n%s", j.name, diff)

@@ -213,7 +213,6 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || [self.map(s, s.name)].all(names, names.all(n, names.exists_one(m, m == n)))",optionalOldSelf=true,message="step names must be unique"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay), has(s.run)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval, delay and run"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || !has(s.locks))",optionalOldSelf=true,message="a step with forEach has no locks"
 	Steps []Step `json:"steps,omitempty"`
 	// finally are steps that run when all others are over, whether the run succeeded, failed, was
 	// cancelled or is out of time; not if it was terminated or never admitted. They are jobs or
@@ -224,7 +223,6 @@ type WorkflowRunSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || !has(s.locks))",optionalOldSelf=true,message="a step with forEach has no locks"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval) && !has(s.run))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
 	Finally []Step `json:"finally,omitempty"`
 	// outputs is a JSON object that the run returns in status.outputs when its steps have

@@ -48,11 +48,11 @@ func decoded(v any) any {
 	case json.Number: // an index has to be a number of CEL's
 		return number(v)
 	case json.RawMessage:
-		d, err := decode(v)
+		d, err := document.Parse(v, nil)
 		if err != nil {
-			return undecodable{err}
+			return undecodable{fmt.Errorf("%w: %w", ErrTemplate, err)}
 		}
-		return decoded(d)
+		return d.Root()
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for k, e := range v {

@@ -45,13 +45,13 @@
 //
 // # Numbers
 //
-// A JSON number without fraction and exponent is a CEL int (uint above the range of int64), so it
-// keeps all its digits; every other number is a double, and so are whole numbers beyond uint64. So
-// the type of a number depends on its value: what stores JSON makes 2 of 2.0. Numbers compare
-// across types (200 == 200.0), and + - * / of a double and a whole number is that of two doubles
-// (ADR 31). Two whole numbers divide without remainder, as in CEL. A whole double is an index, too.
-// In the output a whole double is written without fraction. Timestamps, durations and bytes become
-// JSON text as in protobuf's JSON mapping.
+// A JSON number without fraction and exponent is a CEL int, so it keeps all its digits; every other
+// number is a double, and so are whole numbers beyond int64, of which the API server has lost
+// digits already (a json.Number may be a uint). So the type of a number depends on its value: what
+// stores JSON makes 2 of 2.0. Numbers compare across types (200 == 200.0), and + - * / of a double
+// and a whole number is that of two doubles (ADR 31). Two whole numbers divide without remainder,
+// as in CEL. A whole double is an index, too. In the output a whole double is written without
+// fraction. Timestamps, durations and bytes become JSON text as in protobuf's JSON mapping.
 //
 // # Bounds
 //

@@ -28,10 +28,10 @@ const (
 )
 
 // Vars are the variables of an evaluation. Values are what JSON decodes to: nil, bool, string, any
-// Go number, json.Number, json.RawMessage (decoded when it is looked at), document.Value (read
-// where it is, and never copied), []any and map[string]any of the same. Whole numbers should come
-// as int64 or json.Number: a float64 has lost digits already. Nil Inputs, Steps and Run stand for
-// {}. Nothing is changed.
+// Go number, json.Number, json.RawMessage (a document.Value once it is looked at), document.Value
+// (read where it is, and never copied), []any and map[string]any of the same. Whole numbers should
+// come as int64 or json.Number: a float64 has lost digits already. Nil Inputs, Steps and Run stand
+// for {}. Nothing is changed.
 type Vars struct {
 	Inputs any
 	Steps  map[string]any

@@ -36,7 +36,7 @@ func TestRender(t *testing.T) {
 		"keys are not templates":                                  {`{"$${inputs.n}":1,"$n":2}`, `{"$${inputs.n}":1,"$n":2}`},
 		"keys are sorted and HTML is not escaped":                 {`{"b":"<&>","a":1}`, `{"a":1,"b":"<&>"}`},
 		"a whole expression keeps a large integer":                {`{"v":"${inputs.n}"}`, `{"v":9007199254740993}`},
-		"a whole expression keeps an unsigned integer":            {`{"v":"${inputs.big}"}`, `{"v":18446744073709551615}`},
+		"a whole number beyond int64 is a double, to the server":  {`{"v":"${inputs.big}"}`, `{"v":18446744073709552000}`},
 		"a whole expression keeps a fraction":                     {`{"v":"${inputs.f}"}`, `{"v":1.5}`},
 		"a whole double is written without fraction":              {`{"v":"${inputs.f * 2.0}"}`, `{"v":3}`},
 		"a whole expression keeps a bool":                         {`{"v":"${inputs.yes}"}`, `{"v":true}`},
@@ -120,7 +120,7 @@ func TestMistakesAreNamedInOneLine(t *testing.T) {
 		"not a number":             {`["${0.0 / 0.0}"]`, "", `expression "0.0 / 0.0": NaN has no JSON form`, nil},
 		"keys that collide":        {`["${ {1: 1, '1': 2} }"]`, "", `expression " {1: 1, '1': 2} ": two keys of a map are "1" as text`, nil},
 		"the first of two, by key": {`{"b":"${bad1}","a":"${bad2}"}`, `expression "bad2": column 1: undeclared reference to 'bad2'`, `expression "bad2": column 1: undeclared reference to 'bad2'`, nil},
-		"raw JSON that is none":    {`["${steps.broken.output}"]`, "", `expression "steps.broken.output": not a JSON document: unexpected EOF`, nil},
+		"raw JSON that is none":    {`["${steps.broken.output}"]`, "", `expression "steps.broken.output": not a JSON document: unexpected end of JSON input`, nil},
 		"not JSON":                 {`{"a":`, `not a JSON document: unexpected EOF`, `not a JSON document: unexpected EOF`, ErrTemplate},
 		"two documents":            {`{} {}`, `not a JSON document: text after it`, `not a JSON document: text after it`, ErrTemplate},
 	} {

@@ -63,7 +63,7 @@ func TestMistakesSayWhatWasFoundWhere(t *testing.T) {
 		"an option of what is no list":    {`optional.unwrap(inputs.n)`, `no such overload: optional.unwrap(int)`},
 		"a loop over a number":            {`inputs.n.map(x, x)`, `a macro needs a list or a map, not an int`},
 		"a loop over null":                {`run.nothing.exists(x, true)`, `a macro needs a list or a map, not null`},
-		"raw JSON that is none":           {`run.bad.a`, `not a JSON document: unexpected EOF`},
+		"raw JSON that is none":           {`run.bad.a`, `not a JSON document: unexpected end of JSON input`},
 		"a number beyond all":             {`run.huge + 1`, `number 1e999 is out of range`},
 		"a key of such a number":          {`run.huge.x`, `number 1e999 is out of range`},
 	} {

@@ -19,10 +19,10 @@ func admit(d *draft) {
 		d.st.Admission = nil
 		return
 	}
+	startQueueClock(d)
 	if awaitsTemplate(d) {
 		return
 	}
-	startQueueClock(d)
 	if d.in.Parent != nil {
 		admitChild(d)
 		return

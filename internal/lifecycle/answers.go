@@ -16,7 +16,7 @@ type questions struct {
 	needs *Needs
 	now   time.Time
 
-	waiting   map[protocol.JobID]bool // attempts whose answers at hand wait for the object store
+	waiting   map[protocol.JobID]bool // what is over, and waits for the object store with its output: answers to attempts above all
 	deferred  bool                    // a time-out that is due waits for answers
 	outOfTime bool                    // it is a deadline of the run: nothing begins any more
 }
@@ -73,7 +73,9 @@ func (a *questions) note(results []Result, verdicts []Verdict) {
 	}
 }
 
-// await remembers an attempt whose answer waits.
+// await remembers an attempt whose answer waits, or another output that does: of what needs no
+// worker, of all items of a step, or of the run, each by the name that the object store
+// knows it by.
 func (a *questions) await(id protocol.JobID) {
 	if a.waiting == nil {
 		a.waiting = map[protocol.JobID]bool{}

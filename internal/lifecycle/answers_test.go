@@ -219,3 +219,77 @@ func TestADeadlineWaitsForAnswersOfItems(t *testing.T) {
 		t.Errorf("with no item in flight it asks %t, the run is %s", out.Needs.Answers, out.Status.Phase)
 	}
 }
+
+// outOfTime is a run whose step a and what belongs to it are decided on when its minute is over.
+func outOfTime(t *testing.T, a v1alpha1.Step) Input {
+	t.Helper()
+	run := newRun(a)
+	run.Spec.ActiveDeadlineSeconds = new(int32(60))
+	advance(t, run, epoch)
+	return letIn(Input{Run: run, Now: epoch.Add(61 * time.Second), Lock: held(1)})
+}
+
+// childInTime is a run whose child succeeded in time with some outputs.
+func childInTime(t *testing.T, c Child) Input {
+	t.Helper()
+	in := outOfTime(t, newStep("a", childRun(oneJob, "")))
+	in.Run.Status.Steps[0].ChildRun.UID = "u-c"
+	c.State, c.UID, c.Finished, c.Phase = ChildThere, "u-c", true, v1alpha1.RunSucceeded
+	in.Children = map[string]Child{in.Run.Status.Steps[0].ChildRun.Name: c}
+	return in
+}
+
+// overInTime is a run whose only step succeeded in time, and whose outputs are for
+// the object store.
+func overInTime(t *testing.T, lock Lock) Input {
+	t.Helper()
+	in := outOfTime(t, newStep("a"))
+	in.Run.Spec.Outputs, in.Lock = raw(`{"x":`+text(5<<10)+`}`), lock
+	out := Decide(letIn(Input{Run: in.Run, Now: epoch.Add(59 * time.Second), Lock: held(1), Results: []Result{succeeded("a", 1, `1`)}}))
+	in.Run.Status = persisted(t, &out.Status)
+	return in
+}
+
+// What was over in time, and lacks the object store only, is not out of time.
+//
+// mutations: each await of a step or of spec.outputs that is left out makes a case fail, and so
+// does an end without the lock that does not look at them.
+func TestADeadlineWaitsForOutputsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	large := []byte(`{"x":` + text(5<<10) + `}`)
+	collect := newStep("a", forEach("${[1,2]}", 2, v1alpha1.Collect), maxFailures(1))
+	for name, in := range map[string]Input{
+		"outputs of the run":                      overInTime(t, held(1)),
+		"outputs of the run, and nobody may look": overInTime(t, busy()),
+		"outputs of the run, read by a glance": func() Input {
+			in := overInTime(t, held(1))
+			in.Glance = true
+			return in
+		}(),
+		"outputs of a child that are to be read": childInTime(t, Child{OutputRef: reference(protocol.NewOutputRef(job("x", 1), large))}),
+		"outputs of a child that are to be kept": childInTime(t, Child{Output: large}),
+		"the output of an approval": func() Input {
+			in := outOfTime(t, newStep("a", approval(func(*v1alpha1.Approval) {})))
+			in.Signals = []Signal{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(59 * time.Second), Output: large}}
+			return in
+		}(),
+		"the outputs of items, the last of which failed": func() Input {
+			in, o := outOfTime(t, collect), objects{}
+			o.advance(t, in.Run, epoch, ofItem(0, succeeded("a", 1, text(40<<10))))
+			out := Decide(letIn(Input{Run: in.Run, Now: epoch.Add(59 * time.Second), Lock: held(1), Results: []Result{ofItem(1, failed("a", 1, "x", ""))}}))
+			in.Run.Status = persisted(t, &out.Status)
+			return in
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := Decide(in)
+			if out.Status.CompletedAt != nil || !out.Deferred || !in.Glance && !out.Needs.Outputs() || in.Glance && !out.Changed {
+				t.Errorf("needs outputs: %t, deferred %t, the run is %s", out.Needs.Outputs(), out.Deferred, outcomeOf(&out.Status))
+			}
+			in.Answers.MissingSince, in.Answers.Cause = in.Now.Add(-time.Minute), "no quorum"
+			if out = Decide(in); outcomeOf(&out.Status) != "TimedOut/DeadlineExceeded" {
+				t.Errorf("after a minute it is %s", outcomeOf(&out.Status))
+			}
+		})
+	}
+}

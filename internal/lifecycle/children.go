@@ -84,6 +84,7 @@ func childSucceeded(d *draft, i int, c *Child) {
 		p := d.in.Payloads[ref.Name]
 		if p.Problem == "" && p.Data == nil {
 			d.store.lack(&render.MissingError{Refs: []protocol.OutputRef{{Name: ref.Name, Digest: ref.Digest, Size: ref.Size}}})
+			d.answers.await(status.JobID(d.run, s.Name, 1))
 			return
 		}
 		output, problem = p.Data, p.Problem
@@ -94,8 +95,9 @@ func childSucceeded(d *draft, i int, c *Child) {
 	}
 	kept, refused := d.store.keepOne(&Result{ID: status.JobID(d.run, s.Name, 1), Result: protocol.Result{Output: output}})
 	switch {
-	case kept.lacking:
-		return // the object store has to take it first
+	case kept.lacking: // the object store has to take it first
+		d.answers.await(status.JobID(d.run, s.Name, 1))
+		return
 	case refused != nil:
 		childFailed(d, i, refused.Code, refused.Message)
 		return

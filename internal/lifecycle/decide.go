@@ -70,12 +70,13 @@ func forced(d *draft) {
 }
 
 // decideUnlocked ends the run, or announces its end, if it has to end now. Results count in a write
-// that happens anyway, since after it they would have no effect. For them alone nothing is written.
+// that happens anyway, since after it they would have no effect, and so do steps that are all over.
+// For them alone nothing is written.
 func decideUnlocked(in Input) *draft {
 	d := newDraft(in)
 	d.out.Verdicts = verdicts(in.Results, Waiting)
 	forced(d)
-	if !d.ends() || len(in.Results) == 0 {
+	if !d.ends() {
 		return d
 	}
 	with := newDraft(in)
@@ -83,7 +84,8 @@ func decideUnlocked(in Input) *draft {
 	if with.ends() {
 		return with
 	}
-	// A result at hand waits for the object store, and the deadline for it.
+	// A result at hand waits for the object store, or outputs of the run do, and the
+	// deadline for it.
 	none := newDraft(in)
 	none.out.Verdicts = verdicts(in.Results, Waiting)
 	none.out.Needs, none.left, none.store.postponed, none.answers.deferred = with.out.Needs, with.left, with.store.postponed, true

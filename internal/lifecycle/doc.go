@@ -118,8 +118,8 @@
 // item is over, they become the step's output.
 //
 // What a decision renders is in its budget, as all expressions are; the rest goes out with the
-// next one, at once. The list has one value, so the shell hands it back (Lists); without it, it
-// is evaluated again. So have the keys of locks that a step or an item waits for.
+// next one, at once. The list has one value for what its expression sees, so the shell hands it
+// back (Lists); without it, it is evaluated again. So have the keys of locks that are waited for.
 //
 // With FailStep the first item that fails for good ends the step when all results of the
 // decision were applied, and the jobs of the others are withdrawn. With Collect the step
@@ -183,13 +183,14 @@
 // found counts as if it had been delivered, Started too: it moves the time-out. A result that came
 // late counts if nobody had decided before, delivered or found: no two clocks are compared.
 //
-// An answer at hand whose output waits for the object store keeps its attempt from timing out, too.
-// While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a
-// minute from when the shell first could not have it (Answers.MissingSince); status says why. That
-// minute begins anew only while the stream has more answers than it gave at a time, and those get
-// into status: an answer that waits for the object store is no news when it is given again. Then
-// the shell asks once more, and what it still cannot have time-outs are decided without, and say
-// so. Cancel, Terminate, suspension and delays never wait.
+// An answer at hand whose output waits for the object store keeps its attempt from timing out, too,
+// and the run. So do other outputs of what is over: of a child run, an approval, all items of a
+// step, or the run. While a deadline of the run waits, nothing begins. What cannot be had is waited
+// for at most a minute from when the shell first could not have it (Answers.MissingSince); status
+// says why. That minute begins anew only while the stream has more answers than it gave at a time,
+// and those get into status: an answer that waits for the object store is no news when it is given
+// again. Then the shell asks once more, and what it still cannot have time-outs are decided
+// without, and say so. Cancel, Terminate, suspension and delays never wait.
 //
 // A step that waits for a signal, as an approval does, times out once the shell has read where
 // signals are stored what was sent by then (Needs.Signals, Input.SignalsAsOf): Input.Signals are

@@ -14,8 +14,10 @@ import (
 )
 
 // endIfDone ends the run when a step failed whose failure ends it, or when nothing is left to do.
+// Without its Workflow nobody knows that: see missTemplate.
 func endIfDone(d *draft) {
 	switch {
+	case d.in.Template.Missing != "":
 	case d.st.Ending != nil:
 		endIfCleanedUp(d)
 	case d.failure != nil:
@@ -88,7 +90,9 @@ func endIfAllOver(d *draft) {
 	}
 	if returnOutputs(d) {
 		finish(d, report.StepsSucceeded(d.st.Steps, d.plan.Main))
+		return
 	}
+	d.answers.await(outputsID(d.run)) // its time is not over for that
 }
 
 // endIfCleanedUp ends the run when its finally steps are over, or wait for one that failed.

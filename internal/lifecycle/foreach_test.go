@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
@@ -200,7 +202,8 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 		return run
 	}
 	list, other := protocol.NewOutputRef(job("a", 1), []byte(`["x","y"]`)), protocol.NewOutputRef(job("b", 1), []byte(`1`))
-	known := map[string][]any{"all": {"x", "y"}}
+	as := listName(begun(), 2)
+	known := map[string][]any{as: {"x", "y"}}
 	tests := map[string]struct {
 		payloads Payloads
 		lists    map[string][]any
@@ -211,7 +214,7 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 		"what the input reads is not here": {Payloads{list.Name: {Data: []byte(`["x","y"]`)}}, known, "job.input: 1 outputs are to be loaded"},
 		"the list is gone":                 {Payloads{list.Name: {Problem: "gone"}}, nil, "forEach.items: output " + list.Name + ": gone"},
 		"what the input reads is gone":     {Payloads{other.Name: {Problem: "gone"}}, known, "job.input: output " + other.Name + ": gone"},
-		"the item is not in the list":      {Payloads{other.Name: {Data: []byte(`1`)}}, map[string][]any{"all": {}}, "there are 0 items only"},
+		"the item is not in the list":      {Payloads{other.Name: {Data: []byte(`1`)}}, map[string][]any{as: {}}, "there are 0 items only"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -549,14 +552,53 @@ func TestCancelTakesItemsBack(t *testing.T) {
 func TestListsAreRemembered(t *testing.T) {
 	run := fanOut(5, 1, "")
 	first := advance(t, run, epoch)
-	if len(first.Lists["all"]) != 5 {
+	name := listName(run, 0)
+	if len(first.Lists[name]) != 5 {
 		t.Fatalf("lists %v", first.Lists)
 	}
-	in := Input{Run: run, Now: epoch, Lock: held(1), Lists: map[string][]any{"all": {nil, "other", nil, nil, nil}, "gone": {}}}
+	in := Input{Run: run, Now: epoch, Lock: held(1), Lists: map[string][]any{name: {nil, "other", nil, nil, nil}, "gone": {}}}
 	in.Results = []Result{ofItem(0, succeeded("all", 1, `1`))}
 	out := Decide(in)
 	if string(out.Dispatch[0].Input) != `{"item":"other"}` || len(out.Lists) != 1 {
 		t.Errorf("input %s, lists %v", out.Dispatch[0].Input, out.Lists)
+	}
+}
+
+// mutation: inputs that are read for items by another reader than for steps make this fail.
+func TestAnItemSeesTheSameInputsAsAStep(t *testing.T) {
+	same := input(`{"n":"${inputs.n + 1}","m":"${inputs.n}","double":"${type(inputs.n) == double}"}`)
+	run := newRun(newStep("step", same), newStep("items", forEach("${[1]}", 1, ""), same))
+	run.Spec.Inputs = raw(`{"n":9223372036854775808}`)
+	out := advance(t, run, epoch)
+	if len(out.Dispatch) != 2 || !bytes.Equal(out.Dispatch[0].Input, out.Dispatch[1].Input) {
+		t.Errorf("dispatched %v: %s", names(out.Dispatch), report.ErrorText(run.Status.Steps[1].Error))
+	}
+}
+
+// A decision that is not written may have evaluated another list: it did not know a result yet.
+//
+// mutation: lists that are named by their step alone make this fail.
+func TestAListOfADecisionThatWasNotWrittenIsNotBelieved(t *testing.T) {
+	a := newStep("a", continues, maxFailures(1))
+	a.TimeoutSeconds, a.StartTimeoutSeconds = 60, 60
+	hosts := forEach("${steps.a.error == null ? steps.a.output.hosts : inputs.fallback}", 1, "")
+	run := newRun(a, newStep("b", after("a"), hosts, input(`{"item":"${item}"}`)))
+	run.Spec.Inputs = raw(`{"fallback":["other"]}`)
+	advance(t, run, epoch)
+	refused := decideAt(run, epoch.Add(2*time.Minute), held(1))
+	if len(refused.Dispatch) != 1 || len(refused.Lists) != 1 {
+		t.Fatalf("dispatched %v, lists %v", refused.Dispatch, refused.Lists)
+	}
+	out := Decide(letIn(Input{
+		Run: run, Now: epoch.Add(2 * time.Minute), Lock: held(1), Lists: refused.Lists, Results: []Result{succeeded("a", 1, `{"hosts":["one"]}`)},
+	}))
+	if len(out.Dispatch) != 1 || string(out.Dispatch[0].Input) != `{"item":"one"}` {
+		t.Errorf("dispatched %v", out.Dispatch)
+	}
+	run.Status = persisted(t, &out.Status)
+	j, err := render.New(run, nil, refused.Lists).Job(out.Dispatch[0].ID)
+	if err != nil || string(j.Input) != `{"item":"one"}` {
+		t.Errorf("again it is %s, %v", j.Input, err)
 	}
 }
 
@@ -646,6 +688,11 @@ func TestStatusIsBoundedWithManyItems(t *testing.T) {
 	if largest > 256<<10 {
 		t.Errorf("status had %d bytes", largest)
 	}
+}
+
+// listName is the name of the items of step i, whose status is there, among Lists.
+func listName(run *v1alpha1.WorkflowRun, i int) string {
+	return render.NewView(run, run.Status, new(dag.Of(run)), nil).ListName(i)
 }
 
 // textOf is an output in status; "" if there is none.

@@ -36,7 +36,7 @@ func storeItems(d *draft) {
 	active := forEachSteps(d)
 	for i, it := range d.items {
 		if it != nil {
-			keepList(d, d.st.Steps[i].Name, lists)
+			keepList(d, d.view.ListName(i), lists)
 			it.Store(active)
 		}
 	}
@@ -121,11 +121,11 @@ func anyInFlight(d *draft) bool {
 	return false
 }
 
-// keepList has the list of a step under way kept.
-func keepList(d *draft, step string, looked map[string][]any) {
-	list, known := looked[step]
+// keepList has a list kept that a step under way goes on to need.
+func keepList(d *draft, name string, looked map[string][]any) {
+	list, known := looked[name]
 	if !known {
-		list, known = d.in.Lists[step]
+		list, known = d.in.Lists[name]
 	}
 	if !known {
 		return
@@ -133,5 +133,5 @@ func keepList(d *draft, step string, looked map[string][]any) {
 	if d.out.Lists == nil {
 		d.out.Lists = map[string][]any{}
 	}
-	d.out.Lists[step] = list
+	d.out.Lists[name] = list
 }

@@ -107,6 +107,7 @@ func finishItems(d *draft, it *fanout.Items) {
 	if !placed {
 		if placed, it.Problem = putTogether(d, it, it.Held()); it.Problem == nil && !placed {
 			d.assembling = true
+			d.answers.await(status.JobID(d.run, s.Name, 1))
 			return
 		}
 		place = d.assembled[it.Step]

@@ -66,7 +66,14 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 		"it is to end":          {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Shutdown = v1alpha1.ShutdownTerminate }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true}},
 		"it is to be suspended": {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Suspend = true }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},
 		"it is suspended":       {func(_, p *v1alpha1.WorkflowRun) { p.Status.Phase = v1alpha1.RunSuspended }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},
-		"another of its name":   {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}},
+		"it ended while it was suspended": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Spec.Suspend = true
+				ended1(p, v1alpha1.RunCancelled, "Cancelled")
+			},
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Cancelled (Cancelled)"},
+		},
+		"another of its name": {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}},
 		"a child itself": {
 			func(_, p *v1alpha1.WorkflowRun) {
 				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top"}
@@ -78,6 +85,12 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top", Level: 4}
 			},
 			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top", Level: 5}, Tenant: "acme", Named: true},
+		},
+		"a child deeper than status can say": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top", Level: bounds.MaxLevel}
+			},
+			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top", Level: bounds.MaxLevel}, Tenant: "acme", Named: true},
 		},
 		"inside of locks": {
 			func(_, p *v1alpha1.WorkflowRun) {
@@ -105,6 +118,20 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// mutation: SeenParent that takes an ended run for a suspended one makes this fail.
+func TestAChildOfARunThatEndedWhileItWasSuspendedCleansUp(t *testing.T) {
+	run, parent := ownedRun(newStep("a")), aParent()
+	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+	in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(run, parent)})
+	run.Status = persisted(t, new(Decide(in).Status))
+	parent.Spec.Suspend = true
+	ended1(parent, v1alpha1.RunCancelled, "Cancelled")
+	in.Parent = facts.SeenParent(run, parent)
+	if out := Decide(in); len(out.Dispatch) != 1 || out.Dispatch[0].ID.Step != "f" || out.Status.Phase != v1alpha1.RunRunning {
+		t.Errorf("dispatched %v, the run is %s", names(out.Dispatch), outcomeOf(&out.Status))
 	}
 }
 

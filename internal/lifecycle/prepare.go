@@ -25,10 +25,10 @@ func prepareList(d *draft, i int) prepared {
 	return prepared{list: list}
 }
 
-// listOfItems is the list of a step with forEach: it has one value, whenever it is evaluated, so it
-// may be remembered.
+// listOfItems is the list of a step with forEach: it has one value for what its expression sees,
+// whenever it is evaluated, so it may be remembered.
 func listOfItems(d *draft, i int) ([]any, error) {
-	name := d.st.Steps[i].Name
+	name := d.view.ListName(i)
 	list, known := d.in.Lists[name]
 	if !known {
 		list, known = d.out.Lists[name]

@@ -40,14 +40,18 @@ func TestARetryThatLacksAnOutputDoesNotSpin(t *testing.T) {
 	}
 }
 
-// mutation: a wakeAt that adds the end of the queue though no clock of it runs.
+// The run is first seen 10 s after it was made, when its time in the queue is over by that: the
+// clock begins then.
+//
+// mutation: an admit that starts the queue clock after the wait for a Workflow.
 func TestTemplate_AQueueTimeoutDoesNotSpinWhileTheWorkflowIsAwaited(t *testing.T) {
 	run := newRun()
 	run.Spec.QueueTimeoutSeconds = new(int32(5))
-	for _, after := range []time.Duration{0, 5 * time.Second, 30 * time.Second} {
-		d := decideTemplate(run, epoch.Add(after), Template{Missing: "it is not"})
-		if !d.Wake.Equal(epoch.Add(facts.TemplatePatience)) {
-			t.Errorf("at +%s it wakes in %s", after, d.Wake.Sub(epoch.Add(after)))
+	seen := epoch.Add(10 * time.Second)
+	for _, after := range []time.Duration{0, 2 * time.Second, 5 * time.Second} {
+		d := decideTemplate(run, seen.Add(after), Template{Missing: "it is not"})
+		if over := after == 5*time.Second; d.Status.CompletedAt != nil != over || !over && !d.Wake.Equal(seen.Add(5*time.Second)) {
+			t.Errorf("at +%s it is %s, and wakes in %s", after, d.Status.Phase, d.Wake.Sub(seen.Add(after)))
 		}
 		if d.Changed {
 			run.Status = persisted(t, &d.Status)
@@ -167,9 +171,9 @@ func TestWhatWaitsForALockWhoseKeyReadsMuchTakesNothingOfWhatADecisionReads(t *t
 				t.Errorf("%d jobs are in flight with the locks", got)
 			}
 			out, _ = decideKnowing(t, o, run, epoch, out.Lists, waiting)
-			for step := range out.Lists {
-				if step != "p" {
-					t.Errorf("%s is remembered of what waits no more", step)
+			for name := range out.Lists {
+				if name != listName(run, 2) {
+					t.Errorf("%s is remembered of what waits no more", name)
 				}
 			}
 		})
@@ -274,7 +278,7 @@ func TestKeysOfLocksOfItemsReadOutputs(t *testing.T) {
 	}
 	out := Decide(in)
 	run.Status = persisted(t, &out.Status)
-	lists := map[string][]any{"p": {float64(1), float64(2)}}
+	lists := map[string][]any{listName(run, 1): {float64(1), float64(2)}}
 	odd := run.DeepCopy()
 
 	in = letIn(Input{Run: run, Now: epoch, Lock: held(1), Payloads: Payloads{}, Lists: lists})
@@ -287,7 +291,7 @@ func TestKeysOfLocksOfItemsReadOutputs(t *testing.T) {
 	}
 
 	odd.Status.Steps[0].Output, odd.Status.Steps[0].OutputRef = &runtime.RawExtension{Raw: []byte("{")}, nil
-	out = Decide(letIn(Input{Run: odd, Now: epoch, Lock: held(1), Lists: lists}))
+	out = Decide(letIn(Input{Run: odd, Now: epoch, Lock: held(1), Lists: map[string][]any{listName(odd, 1): {float64(1), float64(2)}}}))
 	if s := out.Status.Steps[1]; s.Phase != v1alpha1.StepFailed || s.Error == nil || s.Error.Code != facts.CodeExpressionError {
 		t.Errorf("%s, %+v", s.Phase, s.Error)
 	}

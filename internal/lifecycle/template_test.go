@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -27,6 +28,14 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 	pinned := newRun(newStep("a"))
 	pinned.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: "first"}}
 	late := epoch.Add(facts.TemplatePatience)
+	// its revision had a finally step, which is under way
+	cleaning := WithoutTemplate(&v1alpha1.WorkflowRun{ObjectMeta: bare.ObjectMeta, Status: &v1alpha1.WorkflowRunStatus{
+		Workflow: pinned.Status.Workflow, Admission: &v1alpha1.AdmissionStatus{AdmittedAt: bounds.Second(epoch)},
+		Steps: []v1alpha1.StepStatus{
+			{Name: "a", Phase: v1alpha1.StepSucceeded}, {Name: "f", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: bounds.Micro(epoch)},
+		},
+		Ending: &v1alpha1.EndingStatus{Phase: v1alpha1.RunSucceeded, Reason: v1alpha1.ReasonSucceeded, AnnouncedAt: *bounds.Micro(epoch)},
+	}})
 	for name, c := range map[string]struct {
 		run    *v1alpha1.WorkflowRun
 		now    time.Time
@@ -41,6 +50,7 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 		"not there":                    {bare, epoch, Template{Missing: "it is not"}, v1alpha1.RunQueued, v1alpha1.ReasonWaitingForWorkflow, ""},
 		"not there in time":            {bare, late, Template{Missing: "it is not"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, ""},
 		"gone after it was pinned":     {pinned, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
+		"gone while it cleans up":      {cleaning, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
 		"there late, which is in time": {newRun(newStep("a")), late, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +58,7 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 			reason := status.ReasonOf(&d.Status, v1alpha1.ConditionSucceeded)
 			if c.reason == v1alpha1.ReasonWaitingForWorkflow {
 				reason = status.ReasonOf(&d.Status, v1alpha1.ConditionAdmitted)
-				if !d.Wake.Equal(late) || d.Needs.Admission || d.Status.Admission != nil {
+				if !d.Wake.Equal(late) || d.Needs.Admission || status.Admitted(&d.Status) {
 					t.Errorf("it wakes at %s, asks for a slot: %v, has %v", d.Wake, d.Needs.Admission, d.Status.Admission)
 				}
 			}
@@ -66,6 +76,21 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 				t.Errorf("pinned to %q, version %d", pin, d.Status.MinWriterVersion)
 			}
 		})
+	}
+}
+
+// mutation: an admit that starts no clock while the run waits for its Workflow.
+func TestTemplate_AQueueTimeoutEndsTheWaitForAWorkflow(t *testing.T) {
+	run := newRun()
+	run.Spec.QueueTimeoutSeconds = new(int32(5))
+	waits := Template{Missing: "it cannot be kept", Patient: true}
+	d := decideTemplate(run, epoch, waits)
+	if d.Status.Phase != v1alpha1.RunQueued || !d.Wake.Equal(epoch.Add(5*time.Second)) {
+		t.Errorf("at first it is %s, and wakes at %s", d.Status.Phase, d.Wake)
+	}
+	run.Status = persisted(t, &d.Status)
+	if d = decideTemplate(run, d.Wake, waits); outcomeOf(&d.Status) != "TimedOut/QueueTimeout" {
+		t.Errorf("in the end it is %s", outcomeOf(&d.Status))
 	}
 }
 

@@ -220,13 +220,13 @@ func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps  []v1alpha1.Step
 		change func(*v1alpha1.WorkflowRun)
-		lists  map[string][]any
+		list   []any  // of step b, as it is remembered
 		want   string // how the run ends, and the beginning of why
 	}{
 		"a condition":          {[]v1alpha1.Step{newStep("b", after("a"), when("steps.a.output == 1"))}, nil, nil, "Failed/StepFailed: step b failed: " + notJSON},
 		"an input":             {[]v1alpha1.Step{reads}, nil, nil, "Failed/StepFailed: step b failed: " + notJSON},
 		"a list":               {[]v1alpha1.Step{list}, nil, nil, "Failed/StepFailed: step b failed: " + notJSON},
-		"the input of an item": {[]v1alpha1.Step{items}, nil, map[string][]any{"b": {1}}, "Failed/StepFailed: step b failed: " + notJSON},
+		"the input of an item": {[]v1alpha1.Step{items}, nil, []any{1}, "Failed/StepFailed: step b failed: " + notJSON},
 		"outputs of the run":   {nil, outputs, nil, "Failed/OutputsFailed: output of a: not JSON"},
 		"inputs of the run":    {[]v1alpha1.Step{newStep("b", input(`{"x":"${inputs.x}"}`))}, inputs, nil, "Failed/StepFailed: step b failed: ExpressionError: spec.inputs: not JSON"},
 	} {
@@ -241,7 +241,11 @@ func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 			if c.change != nil {
 				c.change(run)
 			}
-			out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Lists: c.lists}))
+			in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+			if c.list != nil {
+				in.Lists = map[string][]any{listName(run, 1): c.list}
+			}
+			out := Decide(in)
 			if got := outcomeOf(&out.Status) + ": " + status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}

@@ -18,7 +18,7 @@ type Decision struct {
 	Create    []ChildToCreate            // child runs that begin with this decision, in step order
 	Withdraw  []Withdrawal               // attempts in flight that this decision ended without an answer
 	Events    []Event                    // one per transition
-	Lists     map[string][]any           // items of steps with forEach, by step, and keys of locks that are waited for: worth keeping for the next decision
+	Lists     map[string][]any           // items of steps with forEach, by render.View.ListName, and keys of locks that are waited for: worth keeping for the next decision
 	Evaluated *Evaluated                 // what expressions gave so far, for the next decision of this pass; nil: none was evaluated
 	Cut       bool                       // expressions are left for the next decision, which is to be made at once: those so far took what a pass may
 	Postponed bool                       // outputs in the object store are left for the next decision: they are more than one may load

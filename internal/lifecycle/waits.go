@@ -77,8 +77,9 @@ func endWait(d *draft, i int, o waits.Outcome) {
 	var output kept
 	if o.Error == nil {
 		output, o.Error = d.store.keep(&Result{ID: waitID(d.run, s.Name), Result: protocol.Result{Output: o.Output}})
-		if output.lacking {
-			return // the object store has to take it first
+		if output.lacking { // the object store has to take it first
+			d.answers.await(waitID(d.run, s.Name))
+			return
 		}
 	}
 	if o.Approval != nil {

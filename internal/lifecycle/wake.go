@@ -21,7 +21,7 @@ func wakeAt(d *draft) time.Time {
 	}
 	e.add(status.ActiveDeadline(d.run, &d.st))
 	e.add(status.FinallyEnd(d.run, &d.st))
-	queueEnd(d, &e)
+	e.add(status.QueueEnd(d.run, &d.st))
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
@@ -47,14 +47,6 @@ func nextDecision(d *draft, e *earliest) {
 	}
 	if !lacks && d.left || d.store.postponed && (!lacks || slices.Contains(d.out.Verdicts, Applied)) {
 		e.at = d.now // there is room now for what was postponed
-	}
-}
-
-// queueEnd adds the end of the time in the queue. With the lock it is one only if its clock runs:
-// nothing happens then otherwise (passDeadlines).
-func queueEnd(d *draft, e *earliest) {
-	if d.in.Lock.State != LockHeld || d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
-		e.add(status.QueueEnd(d.run, &d.st))
 	}
 }
 

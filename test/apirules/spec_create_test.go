@@ -87,9 +87,13 @@ func TestSpecAtCreate(t *testing.T) {
 		"a field that does not exist":    {aRun("  templateRef: x"), []string{`unknown field "spec.templateRef"`}},
 		"a step field not there":         {aRunOf(step("name: a, withItems: [x], " + topic)), []string{`unknown field "spec.steps[0].withItems"`}},
 		"a job for each item":            {aRunOf(step("name: a, forEach: {items: x, maxParallel: 1000, onItemFailure: Collect}, " + topic)), nil},
-		"for each of nothing":            {aRunOf(step("name: a, forEach: {maxParallel: 3}, " + topic)), []string{"spec.steps[0].forEach.items"}},
-		"for each item no job":           {aRunOf(step("name: a, forEach: {items: x}, delay: {seconds: 3}")), []string{"forEach needs a job"}},
-		"too many items at a time":       {aRunOf(step("name: a, forEach: {items: x, maxParallel: 1001}, " + topic)), []string{"spec.steps[0].forEach.maxParallel"}},
+		"locks of all items together":    {aRunOf(step("name: a, locks: [{mutex: a}], forEach: {items: x, locks: [{mutex: b}]}, " + topic)), nil},
+		"the same in the clean-up": {
+			aRun("  finally: [{name: f, locks: [{mutex: a}], forEach: {items: x}, job: {topic: t}}]"), nil,
+		},
+		"for each of nothing":      {aRunOf(step("name: a, forEach: {maxParallel: 3}, " + topic)), []string{"spec.steps[0].forEach.items"}},
+		"for each item no job":     {aRunOf(step("name: a, forEach: {items: x}, delay: {seconds: 3}")), []string{"forEach needs a job"}},
+		"too many items at a time": {aRunOf(step("name: a, forEach: {items: x, maxParallel: 1001}, " + topic)), []string{"spec.steps[0].forEach.maxParallel"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := create(t, c.manifest)

@@ -590,6 +590,34 @@ var _ = Describe("locks across runs", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(append(snapshot.Holds, store.Holding{})).To(HaveLen(1), "no permit is left")
 	}, NodeTimeout(2*patience))
+
+	// mutation: a rule of the schema against it.
+	It("are of a step with items, which holds them until the last one is over", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		s := step("each")
+		s.ForEach, s.Locks = &v1alpha1.ForEach{Items: "${['x', 'y']}", MaxParallel: 1}, mutex("whole")
+		run := w.create(ctx, []v1alpha1.Step{s})
+		for item := range 2 {
+			run = r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+				return now.Status != nil && len(now.Status.Steps) == 1 && now.Status.Steps[0].ForEach != nil && int(now.Status.Steps[0].ForEach.Succeeded) == item
+			})
+			held := run.Status.Steps[0].Locks
+			Expect(held).To(HaveLen(1))
+			Expect(held[0].Name).To(Equal("mutex:" + w.ns + "/whole"))
+			for _, t := range w.takeAll(ctx, 1) {
+				Expect(t.msg.Headers().Values(protocol.HeaderLockFence)).To(Equal([]string{fmt.Sprintf("%s=%d", held[0].Name, held[0].Fence)}))
+				t.succeed(ctx)
+			}
+			clear(woken.keys)
+		}
+		run = r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.CompletedAt != nil })
+		Expect(endedAs(run)).To(Equal("Succeeded Succeeded"))
+		snapshot, err := store.New(r.redis, store.Options{}).SnapshotLocks(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(snapshot.Holds).To(BeEmpty(), "no permit is left")
+	}, NodeTimeout(2*patience))
 })
 
 // twoLocks are two of four, in an order of their own.

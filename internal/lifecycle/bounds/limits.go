@@ -51,6 +51,7 @@ const (
 	MaxQuickBytes    = 4 << 10                            // of a template that a quick decision evaluates: it may have to be compiled
 	CostOfPlace      = 20                                 // of each condition and template, beside its expressions
 	MaxNameChars     = 253                                // a name of a user or an object
+	MaxLevel         = 100                                // Maximum of status.parent.level
 	MaxUIDChars      = 64                                 // a UID of an object
 	MaxMessageChars  = 512                                // one condition message or event
 	MaxToolChars     = 256                                // the message of Reconciling and Stalled, which repeats that of Succeeded

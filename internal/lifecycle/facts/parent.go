@@ -38,7 +38,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 		p.Claim.Name, p.Claim.UID = bounds.Cut(claim.Name, bounds.MaxNameChars), bounds.Cut(claim.UID, bounds.MaxUIDChars)
 		return p
 	}
-	p.Claim.Root, p.Claim.Level = rootOf(parent), levelOf(parent)+1
+	p.Claim.Root, p.Claim.Level = rootOf(parent), min(levelOf(parent)+1, bounds.MaxLevel)
 	p.Terminated, p.Suspended = parent.Spec.Shutdown == v1alpha1.ShutdownTerminate, parent.Spec.Suspend
 	st := parent.Status
 	if st == nil {
@@ -51,6 +51,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
 		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated
+		p.Suspended = false // nobody resumes what has ended, and the run cleans up
 	}
 	return p
 }

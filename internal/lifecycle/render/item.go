@@ -147,6 +147,12 @@ func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 	return reads
 }
 
+// ListName names the items of step i by all that their expression sees. A decision that is not
+// written may have evaluated others: it did not know a result yet. No keys of locks have that name.
+func (v *View) ListName(i int) string {
+	return v.place("list/"+v.steps[i].Name, v.plan.Sees(i), v.plan.IsFinally(i))
+}
+
 // List evaluates the items of step i.
 func (v *View) List(i int) ([]any, error) {
 	src := v.plan.Steps[i].ForEach.Items

@@ -147,7 +147,7 @@ func (r *Rendering) input(i, item int) (json.RawMessage, error) {
 		return r.view.Render(i)
 	}
 	if r.items[i] == nil {
-		list, known := r.lists[r.plan.Steps[i].Name]
+		list, known := r.lists[r.view.ListName(i)]
 		if !known {
 			var err error
 			if list, err = r.view.List(i); err != nil {
@@ -183,7 +183,7 @@ func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 // reads are the outputs that input has to find loaded.
 func (r *Rendering) reads(i, item int) (expr.Outputs, error) {
 	step, metered := &r.plan.Steps[i], r.view.Done.metered()
-	if _, known := r.lists[step.Name]; known || item < 0 {
+	if _, known := r.lists[r.view.ListName(i)]; known || item < 0 {
 		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), append(dag.WithItem(step), metered)...)
 	}
 	reads, err := expr.ListOutputs(step.ForEach.Items, metered)

@@ -19,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -80,7 +81,7 @@ func items() (*v1alpha1.WorkflowRun, map[string][]any) {
 	for i := range list {
 		list[i] = int64(i)
 	}
-	return run, map[string][]any{"all": list}
+	return run, map[string][]any{render.NewView(run, run.Status, new(dag.Of(run)), nil).ListName(0): list}
 }
 
 // mutations: Jobs without a budget renders all thousand; one that takes each pass for a quick one

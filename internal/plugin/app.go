@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/buildinfo"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 // Env is what the commands take from the process.
@@ -37,9 +40,18 @@ type app struct {
 // note tells something that is not the answer.
 func (a *app) note(format string, values ...any) { fmt.Fprintf(a.Err, format+"\n", values...) }
 
+// writeJSON writes a value in lines. They are not made as a whole: a body in it may be nested deep.
 func (a *app) writeJSON(v any) error {
-	e := json.NewEncoder(escaping{a.Out})
-	e.SetIndent("", "  ")
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(a.Out)
+	for line := range runview.JSONLines(bytes.TrimSpace(b.Bytes())) {
+		escape(out, line)
+		_ = out.WriteByte('\n')
+	}
+	return out.Flush()
 }

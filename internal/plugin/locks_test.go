@@ -95,6 +95,21 @@ func TestLocksThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
+// mutation: why that ends where other runs may not be listed makes this fail.
+func TestWhyOfARunWhereOthersMayNotBeSeen(t *testing.T) {
+	run := testRun("team-a", "report", "uid-1")
+	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued}
+	p := newPlugin(t)
+	c := fakeCluster(t, run).WithInterceptorFuncs(forbid(func(list client.ObjectList, _ *client.ListOptions) bool {
+		_, runs := list.(*v1alpha1.WorkflowRunList)
+		return runs
+	})).Build()
+	p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+	if out, _, err := p.call("why", "report"); err != nil || !strings.Contains(out, "the other runs under way could not be read: list runs: ") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
 // templateLocks are a semaphore of which one of four permits is free, a mutex that is held, and two
 // runs of a Workflow that ask for two permits and the mutex.
 func templateLocks(t *testing.T) []client.Object {

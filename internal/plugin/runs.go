@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -114,10 +115,13 @@ was put aside as a dead letter, and how often a job was delivered.`,
 func (a *app) seeWaits(ctx context.Context, c client.Client, store *redisFlags, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
 	if queued := answer.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(run) {
 		seen, err := a.underWay(ctx, c, run.Namespace, "")
-		if err != nil {
+		switch {
+		case apierrors.IsForbidden(err):
+			answer.Alone(err)
+			return a.seeLock(ctx, store, answer, run, rules)
+		case err != nil:
 			return err
-		}
-		if queued {
+		case queued:
 			answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
 		}
 		if err := a.seeLocks(ctx, c, answer, run, seen); err != nil {

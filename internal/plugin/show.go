@@ -3,8 +3,6 @@
 package plugin
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +18,7 @@ import (
 const (
 	maxBodyLines   = 200
 	maxLineChars   = 2000
+	maxLineBytes   = 4 * (maxLineChars + 1)
 	maxHeaderChars = 1000
 )
 
@@ -104,25 +103,24 @@ func (a *app) showText(s ShownLetter) error {
 }
 
 // bodyLines is the body for people: JSON indented, and no more than a few screens.
-func (s ShownLetter) bodyLines() []string {
-	text := s.BodyText
-	if s.BodyBase64 != "" {
+func (s ShownLetter) bodyLines() (lines []string) {
+	body := []byte(s.Body)
+	switch {
+	case s.BodyBase64 != "":
 		return []string{"(not text; -o json has it in base64)"}
+	case len(body) == 0:
+		body = []byte(s.BodyText)
 	}
-	if len(s.Body) > 0 {
-		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, s.Body, "", "  "); err == nil {
-			text = pretty.String()
-		}
-	}
-	if text == "" {
+	if len(body) == 0 {
 		return nil
 	}
-	lines := strings.Split(text, "\n")
-	cut := len(lines) - maxBodyLines
-	lines = lines[:min(len(lines), maxBodyLines)]
-	for i := range lines {
-		lines[i] = runview.Printable(lines[i], maxLineChars)
+	cut := 0
+	for line := range runview.JSONLines(body) {
+		if len(lines) == maxBodyLines {
+			cut++
+			continue
+		}
+		lines = append(lines, runview.Printable(string(line[:min(len(line), maxLineBytes)]), maxLineChars))
 	}
 	if cut > 0 {
 		lines = append(lines, fmt.Sprintf("… %d more lines; -o json has all", cut))

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -153,7 +154,10 @@ func (a *workflows) tellOutputs(run *v1alpha1.WorkflowRun) {
 	if ref := run.Status.OutputsRef; ref != nil {
 		a.note("The outputs of run %s have %d bytes. They are in the object store of NATS, as %s.", run.Name, ref.Size, runview.Printable(ref.Name, maxHeaderChars))
 	} else if run.Status.Outputs != nil {
-		fmt.Fprintln(a.Out, escaped(run.Status.Outputs.Raw))
+		out := bufio.NewWriter(a.Out)
+		escape(out, run.Status.Outputs.Raw)
+		_ = out.WriteByte('\n')
+		_ = out.Flush()
 	}
 }
 

@@ -213,10 +213,14 @@ func (f *feed) snapshot(now time.Time) (facts.Rows, error) {
 	return facts.Rows{All: f.sorted, More: f.more, Stale: f.err}, nil
 }
 
-// subscribe begins with a word: what has changed since the page was read was told to nobody.
+// subscribe begins with a word: what has changed since the page was read was told to nobody. A
+// feed that has ended has no more to tell: nil.
 func (f *feed) subscribe(now time.Time) chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ended {
+		return nil
+	}
 	s := make(chan struct{}, changesRoom)
 	s <- struct{}{}
 	f.subscribers[s], f.used = true, now

@@ -118,6 +118,53 @@ func TestFeedsEndWhenNobodyLooks(t *testing.T) {
 	})
 }
 
+// hookClock does something the next time that somebody asks for the time.
+type hookClock struct {
+	clock.WithTicker
+	next func()
+}
+
+func (c *hookClock) Now() time.Time {
+	if do := c.next; do != nil {
+		c.next = nil
+		do()
+	}
+	return c.WithTicker.Now()
+}
+
+// mutations: subscribe that takes a feed which has ended makes this fail: nobody tells its
+// subscribers of anything. So does one that begins it anew for ever once the feeds are closed.
+func TestWhoSubscribesAsAFeedEndsGetsOneThatLives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, at, s := &hookClock{WithTicker: clock.RealClock{}}, key{user: "jane"}, &script{rows: rowsOf(1)}
+		feeds := NewFeeds(t.Context(), c)
+		defer feeds.Close()
+		if _, err := feeds.rows(t.Context(), s, at); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.next = func() {
+			feeds.mu.Lock()
+			defer feeds.mu.Unlock()
+			feeds.end(at)
+		}
+		changes, leave, err := feeds.subscribe(t.Context(), s, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if one := feeds.feeds[at]; one == nil || len(one.subscribers) != 1 || len(changes) != 1 {
+			t.Fatalf("it subscribed to a feed that had ended: %v", one)
+		}
+		leave()
+		c.next = feeds.Close
+		if _, _, err := feeds.subscribe(t.Context(), s, at); !errors.Is(err, ErrFull) {
+			t.Errorf("once the feeds are closed: %v", err)
+		}
+	})
+}
+
 // mutation: room that ends none makes this fail.
 func TestFeedsHaveABoundInAll(t *testing.T) {
 	t.Parallel()

@@ -85,12 +85,20 @@ func (f *Feeds) Subscribe(ctx context.Context, v *View, namespace string) (<-cha
 	if err := v.MayList(ctx, namespace); err != nil {
 		return nil, nil, err
 	}
-	one, err := f.feed(ctx, v, key{v.User, v.Identity, namespace})
-	if err != nil {
-		return nil, nil, err
+	return f.subscribe(ctx, v, key{v.User, v.Identity, namespace})
+}
+
+// subscribe begins a feed anew if the one it found has ended since.
+func (f *Feeds) subscribe(ctx context.Context, from source, at key) (<-chan struct{}, func(), error) {
+	for {
+		one, err := f.feed(ctx, from, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s := one.subscribe(f.clock.Now()); s != nil {
+			return s, func() { one.unsubscribe(s, f.clock.Now()) }, nil
+		}
 	}
-	s := one.subscribe(f.clock.Now())
-	return s, func() { one.unsubscribe(s, f.clock.Now()) }, nil
 }
 
 // feed is the one of a key, begun if there is none. How many rows a list has is not known before it
@@ -111,11 +119,11 @@ func (f *Feeds) feed(ctx context.Context, from source, at key) (*feed, error) {
 func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.feeds[at]; one != nil {
-		return one, nil, nil
-	}
 	if f.closed {
 		return nil, nil, ErrFull
+	}
+	if one := f.feeds[at]; one != nil {
+		return one, nil, nil
 	}
 	if ok, loading := f.makeRoom(at.user); !ok {
 		return nil, loading, ErrFull

@@ -6,10 +6,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -25,25 +28,41 @@ const (
 
 // Run reads a run, and shows it. What does not follow from each other is asked for at the same
 // time: a page waits for the slowest answer, and not for the sum of all. A run that waits for
-// others is shown with all runs under way, as UnderWay does.
+// others is shown with all runs under way, as UnderWay does. These have a third of the time: if
+// they cannot be read, the page has what there is to know without them.
 func (v *View) Run(ctx context.Context, namespace, name, operator string, show func(*facts.Run)) error {
 	stored, err := v.Stored(ctx, namespace, name)
 	if err != nil {
 		return err
 	}
+	r, until := &facts.Run{Stored: stored}, aThird(ctx)
 	if waits(stored) {
-		leave, err := v.shared.turns.enter(ctx, v.User)
-		if err != nil {
+		early, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		leave, err := v.shared.turns.enter(early, v.User)
+		switch {
+		case err == nil:
+			defer leave()
+		case ctx.Err() != nil:
 			return err
 		}
-		defer leave()
+		r.Unread = err
 	}
-	r := &facts.Run{Stored: stored}
-	if err := v.fill(ctx, r, operator); err != nil {
+	if err := v.fill(ctx, r, operator, until); err != nil {
 		return err
 	}
 	show(r)
 	return nil
+}
+
+// aThird is when a third of the time that is left has passed.
+func aThird(ctx context.Context) time.Time {
+	now := time.Now() //nolint:forbidigo // the deadline of a context is of this clock
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = now.Add(time.Minute)
+	}
+	return now.Add(end.Sub(now) / 3)
 }
 
 // waits says whether a run waits in a queue, or for locks.
@@ -51,7 +70,7 @@ func waits(run *v1alpha1.WorkflowRun) bool {
 	return run.Status != nil && run.Status.CompletedAt == nil && (run.Status.Phase == v1alpha1.RunQueued || runview.WaitsForLocks(run))
 }
 
-func (v *View) fill(ctx context.Context, r *facts.Run, operator string) error {
+func (v *View) fill(ctx context.Context, r *facts.Run, operator string, until time.Time) error {
 	stored := r.Stored
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -63,18 +82,18 @@ func (v *View) fill(ctx context.Context, r *facts.Run, operator string) error {
 	})
 	group.Go(func() (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
 	group.Go(func() (err error) { r.Events, err = v.events(ctx, stored); return err })
-	v.under(ctx, group, r, operator)
+	v.under(ctx, group, r, operator, until)
 	return group.Wait()
 }
 
 // under adds what there is to know of a run that has not ended: who is in line, and who drives it.
-func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, operator string) {
+func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, operator string, until time.Time) {
 	stored := r.Stored
 	if stored.Status != nil && stored.Status.CompletedAt != nil {
 		return
 	}
-	if waits(stored) {
-		group.Go(func() (err error) { r.Others, r.All, err = v.others(ctx, stored.Namespace); return err })
+	if waits(stored) && r.Unread == nil {
+		group.Go(func() error { return v.see(ctx, r, until) })
 		group.Go(func() error {
 			all, more, err := v.semaphores(ctx, semaphorePages)
 			if !more {
@@ -89,6 +108,22 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 		}
 		return nil
 	})
+}
+
+// see adds the runs under way, or why they could not be read until then.
+func (v *View) see(ctx context.Context, r *facts.Run, until time.Time) error {
+	early, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	others, all, err := v.others(early, r.Stored.Namespace)
+	switch {
+	case err == nil:
+		r.Others, r.All = others, all
+	case ctx.Err() != nil:
+		return err
+	default:
+		r.Unread = err
+	}
+	return nil
 }
 
 // others are the runs under way: of one namespace, and not all, if the user may not see the others.
@@ -114,15 +149,16 @@ func (v *View) Stored(ctx context.Context, namespace, name string) (*v1alpha1.Wo
 
 // events are those of a run, the newest first.
 func (v *View) events(ctx context.Context, run *v1alpha1.WorkflowRun) ([]corev1.Event, error) {
-	list := &corev1.EventList{}
-	err := v.Client.List(ctx, list, client.InNamespace(run.Namespace), client.Limit(eventPage),
-		client.MatchingFields{"involvedObject.uid": string(run.UID)})
+	var all []corev1.Event
+	of := v.rows.Get().AbsPath("api", "v1", "namespaces", run.Namespace, "events").Param("limit", strconv.Itoa(eventPage)).
+		Param("fieldSelector", fields.OneTermEqualSelector("involvedObject.uid", string(run.UID)).String())
+	_, err := stream(ctx, of, func(e *corev1.Event) bool { all = append(all, briefEvent(e)); return true })
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return facts.EventTime(&b).Compare(facts.EventTime(&a)) })
-	return append([]corev1.Event{}, list.Items[:min(len(list.Items), maxEvents)]...), nil
+	slices.SortStableFunc(all, func(a, b corev1.Event) int { return facts.EventTime(&b).Compare(facts.EventTime(&a)) })
+	return append([]corev1.Event{}, all[:min(len(all), maxEvents)]...), nil
 }

@@ -4,14 +4,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -67,66 +65,12 @@ func (v *View) underWay(ctx context.Context, namespace string) (runs []v1alpha1.
 	return runs, true, nil
 }
 
-// errFilled says that no more runs were wanted.
-var errFilled = errors.New("no more runs are wanted")
-
-// outlines reads a page of runs, and says where the next one begins. A run may be more than a MiB,
-// so that no more than one is there as a whole at a time. keep says whether more are wanted.
+// outlines reads a page of runs, and says where the next one begins. keep says whether more are
+// wanted.
 func (v *View) outlines(ctx context.Context, namespace, from string, keep func(v1alpha1.WorkflowRun) bool) (next string, err error) {
-	stream, err := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", reads.FieldsNotEnded).
-		Param("limit", strconv.Itoa(underWayPage)).Param("continue", from).Stream(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = stream.Close() }()
-	var metadata metav1.ListMeta
-	d := json.NewDecoder(stream)
-	err = eachOf(d, '{', func() error { return field(d, &metadata, keep) })
-	return metadata.Continue, err
-}
-
-// field reads one of a list.
-func field(d *json.Decoder, metadata *metav1.ListMeta, keep func(v1alpha1.WorkflowRun) bool) error {
-	switch name, err := d.Token(); {
-	case err != nil:
-		return err
-	case name == "metadata":
-		return d.Decode(metadata)
-	case name == "items":
-		return eachOf(d, '[', func() error { return keepOne(d, keep) })
-	default:
-		return d.Decode(&json.RawMessage{}) // nothing is kept of it
-	}
-}
-
-func keepOne(d *json.Decoder, keep func(v1alpha1.WorkflowRun) bool) error {
-	var o outline
-	if err := d.Decode(&o); err != nil {
-		return err
-	}
-	if !keep(o.run()) {
-		return errFilled
-	}
-	return nil
-}
-
-// eachOf reads an object, or an array, part by part.
-func eachOf(d *json.Decoder, opening json.Delim, part func() error) error {
-	switch token, err := d.Token(); {
-	case err != nil:
-		return err
-	case token == nil: // an array may be null
-		return nil
-	case token != opening:
-		return fmt.Errorf("the answer has %v in the place of %v", token, opening)
-	}
-	for d.More() {
-		if err := part(); err != nil {
-			return err
-		}
-	}
-	_, err := d.Token()
-	return err
+	of := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", reads.FieldsNotEnded).
+		Param("limit", strconv.Itoa(underWayPage)).Param("continue", from)
+	return stream(ctx, of, func(o *outline) bool { return keep(o.run()) })
 }
 
 // Policies are all LockPolicies; nil if they may not be seen.
@@ -159,13 +103,15 @@ func (v *View) semaphores(ctx context.Context, pages int) (all []v1alpha1.Semaph
 	return all, true, nil
 }
 
-// Schedules are those of a namespace, or of all, 500 at most. more says whether there are others.
+// Schedules are those of a namespace, or of all, 500 at most, without the runs that they begin.
+// more says whether there are others.
 func (v *View) Schedules(ctx context.Context, namespace string) (all []v1alpha1.Schedule, more bool, err error) {
-	list := &v1alpha1.ScheduleList{}
-	if err := v.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(maxObjects)); err != nil {
+	of := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("schedules").Param("limit", strconv.Itoa(maxObjects))
+	next, err := stream(ctx, of, func(o *scheduleOutline) bool { all = append(all, o.schedule()); return true })
+	if err != nil {
 		return nil, false, fmt.Errorf("list schedules: %w", err)
 	}
-	return list.Items, list.Continue != "", nil
+	return all, next != "", nil
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.

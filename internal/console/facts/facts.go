@@ -42,6 +42,7 @@ type Run struct {
 	Events     []corev1.Event         // the newest first; nil: they may not be seen
 	Others     []v1alpha1.WorkflowRun // outlines of those under way, if the run waits in a queue or for locks
 	All        bool                   // Others are those of all namespaces
+	Unread     error                  // why there are no Others where the run waits for them; nil: they were read
 	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
 	Claims     []ownership.Claim      // who owns which partition; nil: that may not be seen
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"runtime/metrics"
 	"strings"
 	"sync"
@@ -124,5 +125,41 @@ func TestAUserHasOneTurnWhateverTheToken(t *testing.T) {
 	api := &heavyAPI{user: "system:serviceaccount:team:robot"}
 	if api.tenants(t, 3); api.most != 1 {
 		t.Errorf("%d lists at a time", api.most)
+	}
+}
+
+// largeAPI is an API server with one run, whose inputs are large.
+type largeAPI struct{ inputs string }
+
+func (a *largeAPI) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"kind":"WorkflowRun","apiVersion":"syncopate.dev/v1alpha1","metadata":{"namespace":"team","name":"large"},"spec":{"steps":[],"inputs":%s}}`, a.inputs)
+}
+
+// mutations: a page that is made as YAML before it is cut makes this fail, and so does one that is
+// made as YAML because its JSON is small: it is nested deep.
+func TestTheYAMLOfALargeRunIsNotMade(t *testing.T) {
+	for name, inputs := range map[string]string{
+		"wide":  "[" + strings.Repeat("0,", 700_000) + "0]",
+		"deep":  strings.Repeat(`{"a":`, 9900) + "0" + strings.Repeat("}", 9900),
+		"small": `{"text":"hello"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := httptest.NewServer(&largeAPI{inputs})
+			t.Cleanup(h.Close)
+			c := local(t, &rest.Config{Host: h.URL}, "team")
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			text := c.get("/runs/team/large/yaml")
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > heavyHeap {
+				t.Errorf("%d MiB", took/mib)
+			}
+			if name == "small" {
+				wants(t, text, "kind: WorkflowRun", "text: hello")
+				return
+			}
+			wants(t, text[:min(len(text), 32<<10)], "kubectl get workflowrun large -n team -o yaml", "&#34;kind&#34;: &#34;WorkflowRun&#34;")
+		})
 	}
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/pages"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 const maxYAML = 256 << 10
@@ -79,7 +81,7 @@ func (s *Server) run(ctx context.Context, v visit) (answer, error) {
 // object is a page with an object as YAML.
 type object struct {
 	Namespace, Name, Text string
-	Cut                   bool
+	Cut                   bool // it is JSON, and not all of it
 	Limit                 int
 }
 
@@ -90,13 +92,33 @@ func (s *Server) yaml(ctx context.Context, v visit) (answer, error) {
 		return answer{}, err
 	}
 	run.ManagedFields = nil
-	text, err := yaml.Marshal(run)
-	if err != nil {
+	o := object{Namespace: namespace, Name: name, Limit: maxYAML}
+	if o.Text, o.Cut, err = yamlOf(run); err != nil {
 		return answer{}, errors.Join(errors.New("write as YAML"), err)
 	}
-	o := object{Namespace: namespace, Name: name, Text: string(text), Limit: maxYAML}
-	if len(text) > maxYAML {
-		o.Text, o.Cut = strings.ToValidUTF8(string(text[:maxYAML]), ""), true
-	}
 	return answer{name: pages.YAML, page: views.Page{Title: "YAML of " + name, Active: "runs", Body: o}}, nil
+}
+
+// yamlOf is an object as YAML. What is too large for a page, or nested too deep, is the beginning
+// of its JSON: YAML is made as a whole, and indents what JSON does not.
+func yamlOf(o any) (text string, cut bool, err error) {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return "", false, err
+	}
+	var b strings.Builder
+	for line := range runview.JSONLines(raw) {
+		if b.Len() > maxYAML {
+			break
+		}
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	if b.Len() <= maxYAML && !runview.IsDeep(raw) {
+		if whole, err := yaml.JSONToYAML(raw); err != nil || len(whole) <= maxYAML {
+			return string(whole), false, err
+		}
+	}
+	text = b.String()
+	return strings.ToValidUTF8(text[:min(len(text), maxYAML)], ""), true, nil
 }

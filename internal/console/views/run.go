@@ -82,14 +82,7 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	}
 	tree := runview.TreeOf(run, now, r.Children...)
 	answer := runview.Why(run, r.Policies, now, r.Children...)
-	if r.Others != nil && st.Phase == v1alpha1.RunQueued {
-		answer.Stands(runview.PlaceOf(run, r.Others, r.Policies))
-	}
-	if runview.WaitsForLocks(run) {
-		answer.WaitsFor(runview.Locks(runview.LockSight{
-			Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now, Outlines: true, Run: run,
-		}))
-	}
+	seeOthers(&answer, r, now)
 	if r.Claims != nil && !answer.Ended {
 		answer.Owned(r.Claims, string(run.UID))
 	}
@@ -109,6 +102,22 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	page.Events, page.NoEvents = events(r.Events, now)
 	page.Can = can(run, st)
 	return page
+}
+
+// seeOthers adds what a run waits for that others have.
+func seeOthers(answer *runview.Answer, r *facts.Run, now time.Time) {
+	if r.Unread != nil {
+		answer.Alone(r.Unread)
+		return
+	}
+	if r.Others != nil && answer.Phase == v1alpha1.RunQueued {
+		answer.Stands(runview.PlaceOf(r.Run, r.Others, r.Policies))
+	}
+	if runview.WaitsForLocks(r.Run) {
+		answer.WaitsFor(runview.Locks(runview.LockSight{
+			Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now, Outlines: true, Run: r.Run,
+		}))
+	}
 }
 
 func whyOf(a runview.Answer, now time.Time) Why {

@@ -3,6 +3,8 @@
 package views_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,5 +49,20 @@ func TestALongErrorOfAStepIsShownWhole(t *testing.T) {
 		if !strings.Contains(page.Steps[0].Why, "E42") {
 			t.Errorf("%q: why is %q", message, page.Steps[0].Why)
 		}
+	}
+}
+
+// mutations: RunOf without Unread makes this fail, and so does one that tells of
+// locks without runs.
+func TestARunWaitsThoughOthersCannotBeRead(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued}}
+	page := views.RunOf(&facts.Run{Stored: run, Run: run, Unread: errors.New("no time")}, now)
+	var said []string
+	for _, f := range page.Why.Facts {
+		said = append(said, f.About+": "+f.Text)
+	}
+	if !slices.Contains(said, "others: the other runs under way could not be read: no time") || page.Why.Summary == "" {
+		t.Errorf("%q: %q", page.Why.Summary, said)
 	}
 }

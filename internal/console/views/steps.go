@@ -3,8 +3,6 @@
 package views
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -16,7 +14,8 @@ import (
 )
 
 const (
-	maxValueBytes = 8 << 10 // of a value that is shown
+	maxValueBytes = 8 << 10                 // of a value that is shown
+	maxLineBytes  = 6 * (maxValueBytes + 1) // of one of its lines, before plain
 	maxAsk        = 1024
 	maxError      = 1100 // the code of an error, and its message
 )
@@ -135,13 +134,18 @@ func valueOf(v *runtime.RawExtension, ref *v1alpha1.OutputReference) Value {
 	if v == nil || len(v.Raw) == 0 {
 		return Value{}
 	}
-	var pretty bytes.Buffer
-	if json.Indent(&pretty, v.Raw, "", "  ") != nil {
-		pretty.Reset()
-		pretty.Write(v.Raw)
+	out := Value{Size: int64(len(v.Raw))}
+	var b strings.Builder
+	between := ""
+	for line := range runview.JSONLines(v.Raw) {
+		if b.Len() > maxValueBytes {
+			break
+		}
+		b.WriteString(between)
+		b.WriteString(runview.Printable(plain(string(line[:min(len(line), maxLineBytes)])), maxValueBytes))
+		between = "\n"
 	}
-	out := Value{Text: lines(plain(pretty.String())), Size: int64(len(v.Raw))}
-	if len(out.Text) > maxValueBytes {
+	if out.Text = b.String(); len(out.Text) > maxValueBytes {
 		out.Text, out.Cut = strings.ToValidUTF8(out.Text[:maxValueBytes], ""), true
 	}
 	return out
@@ -166,13 +170,4 @@ func plain(s string) string {
 		i++
 	}
 	return b.String()
-}
-
-// lines makes each line of a text fit to be shown.
-func lines(s string) string {
-	all := strings.Split(s, "\n")
-	for i := range all {
-		all[i] = runview.Printable(all[i], maxValueBytes)
-	}
-	return strings.Join(all, "\n")
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -189,11 +190,15 @@ func (t *table) heldSince(run *v1alpha1.WorkflowRun, fence int64) *time.Time {
 // waits enters what a run and its steps wait for.
 func (t *table) waits(run *v1alpha1.WorkflowRun) {
 	st := statusOf(run)
+	asks := sync.OnceValue(func() map[string][]want { return t.asks(run) })
 	enter := func(step string, item *int32, w *v1alpha1.LocksWait, requests []v1alpha1.LockRequest) {
 		if w == nil {
 			return
 		}
-		wants := t.asked(run, partName(step, item), requests)
+		var wants []want
+		if t.unclear(run, requests) {
+			wants = asks()[partName(step, item)]
+		}
 		if !slices.ContainsFunc(wants, func(x want) bool { return x.lock == w.Lock }) {
 			wants = wantsOf(run.Namespace, w.Lock, requests)
 		}
@@ -221,27 +226,26 @@ func (t *table) waits(run *v1alpha1.WorkflowRun) {
 // maxAsked bounds the runs whose expressions are evaluated for one answer.
 const maxAsked = 1000
 
-// asked are the locks of a part of a run that asks for several, of which some are named by
-// expressions: what the operator would ask for now. Nil: those of status are enough, or they cannot
-// be told.
-func (t *table) asked(run *v1alpha1.WorkflowRun, part string, requests []v1alpha1.LockRequest) (all []want) {
+// unclear says whether a part of a run asks for several locks, of which some are named by
+// expressions: status, which has one, does not say which these are.
+func (t *table) unclear(run *v1alpha1.WorkflowRun, requests []v1alpha1.LockRequest) bool {
 	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
-	if len(requests) < 2 || !slices.ContainsFunc(requests, named) || t.Outlines && run != t.Run {
-		return nil
-	}
+	return len(requests) > 1 && slices.ContainsFunc(requests, named) && (!t.Outlines || run == t.Run)
+}
+
+// asks are the locks that the operator would ask for now, by part of the run; nil: they cannot
+// be told.
+func (t *table) asks(run *v1alpha1.WorkflowRun) map[string][]want {
 	if t.decided++; t.decided > maxAsked {
 		return nil
 	}
 	in := lifecycle.Input{Run: run, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}
 	in.Tenant, in.Permits = lifecycle.Tenant{Name: statusOf(run).Tenant, Allowed: true}, lifecycle.Permits{AnyClass: true, AnyTopic: true}
 	in.Gate.State, in.Claim.State = lifecycle.GateOpen, lifecycle.ClaimOurs
-	out := lifecycle.Decide(in)
-	for _, ask := range out.Needs.Locks {
-		if ask.Part != part {
-			continue
-		}
+	all := map[string][]want{}
+	for _, ask := range lifecycle.Decide(in).Needs.Locks {
 		for _, w := range ask.Wants {
-			all = append(all, want{lock: w.Name, permits: w.Permits})
+			all[ask.Part] = append(all[ask.Part], want{lock: w.Name, permits: w.Permits})
 		}
 	}
 	return all

@@ -214,6 +214,27 @@ func TestLocksOfItemsAsPeopleSeeThem(t *testing.T) {
 	}
 }
 
+// mutation: waits that decides for each of the items makes this fail.
+func TestWhatARunAsksForIsDecidedOnce(t *testing.T) {
+	t.Parallel()
+	run, at := underWay("spread", "acme", ""), metav1.NewTime(midnight)
+	run.Status.Phase, run.Status.StartedAt, run.Status.Admission = v1alpha1.RunRunning, &at, &v1alpha1.AdmissionStatus{AdmittedAt: &at}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "all", Job: &v1alpha1.Job{Topic: "t"}, ForEach: &v1alpha1.ForEach{
+		Items: "${inputs.list}", MaxParallel: 50, Locks: []v1alpha1.LockRequest{{Mutex: "h-${item}"}, {Mutex: "g-${item}"}},
+	}}}
+	run.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"list":[` + strings.Repeat("1,", 49) + `2]}`)}
+	of := &v1alpha1.ForEachStatus{Total: 50, Begun: 50, Groups: []v1alpha1.ItemGroup{{Items: "0-49", Phase: v1alpha1.StepPending}}}
+	for i := range int32(50) {
+		of.Locks = append(of.Locks, v1alpha1.ItemLocks{Item: i, LockWait: &v1alpha1.LocksWait{Lock: "mutex:" + run.Namespace + "/h-1", StartedAt: metav1.NewTime(midnight)}})
+	}
+	run.Status.Steps = []v1alpha1.StepStatus{{Name: "all", Phase: v1alpha1.StepRunning, ForEach: of}}
+	a := table{LockSight: LockSight{Whole: true, Now: lockNow}, all: map[string]*Lock{}}
+	a.waits(&run)
+	if g := a.all["mutex:"+run.Namespace+"/g-1"]; a.decided != 1 || g == nil || len(g.Waiters) < 40 {
+		t.Errorf("decided %d times: %+v", a.decided, a.all)
+	}
+}
+
 // mutation: partsText that tells of all locks makes this fail.
 func TestManyLocksAreBounded(t *testing.T) {
 	s := LockSight{Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 1)}}

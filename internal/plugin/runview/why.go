@@ -46,6 +46,11 @@ func (a *Answer) Stands(p *Place) {
 	a.Facts = append(a.Facts, Fact{About: "line", Text: Printable(p.text(), maxTextChars)})
 }
 
+// Alone says that nothing is known of the other runs that a run waits for.
+func (a *Answer) Alone(why error) {
+	a.beforeHelp(Fact{About: "others", Text: Printable("the other runs under way could not be read: "+why.Error(), maxTextChars)})
+}
+
 // Fact is one thing that has to do with it.
 type Fact struct {
 	About string     `json:"about"` // a step's name with "step ", or what it is about

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+)
+
+// queuedAPI is an API server with one run, which waits in a queue.
+func queuedAPI(runsUnderWay transport) transport {
+	return func(r *http.Request) (*http.Response, error) {
+		switch path := r.URL.Path; {
+		case strings.HasSuffix(path, "/workflowruns/one"):
+			return answerOf(r, http.StatusOK, `{"kind":"WorkflowRun","apiVersion":"syncopate.dev/v1alpha1","metadata":{"namespace":"team","name":"one"},"spec":{"steps":[]},"status":{"phase":"Queued"}}`), nil
+		case strings.HasSuffix(path, "/workflowruns"):
+			return runsUnderWay(r)
+		case strings.HasSuffix(path, "/lockpolicies"), strings.HasSuffix(path, "/semaphores"), strings.HasSuffix(path, "/events"):
+			return answerOf(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{},"items":[]}`), nil
+		default:
+			return answerOf(r, http.StatusForbidden, forbidden), nil
+		}
+	}
+}
+
+const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+
+// mutations: Run that waits for a turn, or for the runs under way, until its time is up makes this
+// fail, and so does one that is refused with them.
+func TestAWaitingRunIsShownWhereOthersCannotBeRead(t *testing.T) {
+	t.Parallel()
+	stalls := func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	for name, c := range map[string]struct {
+		others transport
+		taken  bool // the turn
+		why    func(error) bool
+	}{
+		"they stall":        {others: stalls, why: late},
+		"the turn is taken": {others: stalls, taken: true, why: late},
+		"they are forbidden": {others: func(r *http.Request) (*http.Response, error) {
+			return answerOf(r, http.StatusForbidden, forbidden), nil
+		}, why: apierrors.IsForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				view, err := NewView(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: queuedAPI(c.others)}, "jane")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.taken {
+					leave, err := view.shared.turns.enter(t.Context(), "jane")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer leave()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
+				defer cancel()
+				began, shown := time.Now(), false
+				err = view.Run(ctx, "team", "one", "syncopate-system", func(r *facts.Run) {
+					shown = true
+					if r.Run.Name != "one" || r.Others != nil || !c.why(r.Unread) {
+						t.Errorf("%s, others %v: %v", r.Run.Name, r.Others, r.Unread)
+					}
+				})
+				if took := time.Since(began); err != nil || !shown || took > 7*time.Second {
+					t.Errorf("shown %t after %s: %v", shown, took, err)
+				}
+			})
+		})
+	}
+}
+
+func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// mutation: a request that has ended, taken for one whose others stall, makes this fail.
+func TestAPageThatIsOverIsNotShown(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	view, err := NewView(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: queuedAPI(func(r *http.Request) (*http.Response, error) {
+		cancel()
+		return nil, r.Context().Err()
+	})}, "jane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = view.Run(ctx, "team", "one", "syncopate-system", func(*facts.Run) { t.Error("it is shown") })
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

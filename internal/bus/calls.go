@@ -31,6 +31,18 @@ func (c *Conn) Jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*c.config.Rand()))
 }
 
+// Pause returns false if the connection was closed before d was over.
+func Pause(c *Conn, d time.Duration) bool {
+	t := c.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C():
+		return true
+	case <-c.closed:
+		return false
+	}
+}
+
 // Wait returns false if ctx ended before d was over.
 func (c *Conn) Wait(ctx context.Context, d time.Duration) bool {
 	t := c.Clock.NewTimer(d)

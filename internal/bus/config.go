@@ -72,7 +72,8 @@ type Config struct {
 }
 
 // MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs, results and
-// payloads refuse new messages, full dead letters and controls drop the oldest.
+// payloads refuse new messages, full dead letters and controls drop the oldest. Dead letters of one
+// subject have a limit that follows from theirs.
 type MaxBytes struct{ Jobs, Results, DeadLetters, Control, Payloads int64 }
 
 var prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)

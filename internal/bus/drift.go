@@ -46,15 +46,18 @@ func streamDrift(want, got jetstream.StreamConfig) []Drift {
 		{"duplicate_window", want.Duplicates, got.Duplicates},
 		{"allow_direct", want.AllowDirect, got.AllowDirect},
 		{"allow_msg_ttl", want.AllowMsgTTL, got.AllowMsgTTL},
-	}), limitDrift(want.Name, want.MaxBytes, got.MaxBytes)...)
+	}), slices.Concat(
+		limitDrift(want.Name, "max_bytes", want.MaxBytes, got.MaxBytes),
+		limitDrift(want.Name, "max_msgs_per_subject", want.MaxMsgsPerSubject, got.MaxMsgsPerSubject),
+	)...)
 }
 
-// limitDrift judges a limit of bytes where we have one: else it is an administrator's own.
-func limitDrift(object string, want, got int64) []Drift {
+// limitDrift judges a limit where we have one: else it is an administrator's own.
+func limitDrift(object, field string, want, got int64) []Drift {
 	if want <= 0 {
 		return nil
 	}
-	return drift(object, []setting{{"max_bytes", want, got}})
+	return drift(object, []setting{{field, want, got}})
 }
 
 type setting struct {

@@ -47,7 +47,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	got = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas)
+	got = enlarge(ctx, c, s, got, jetstream.StreamConfig{MaxBytes: want.MaxBytes, Replicas: want.Replicas})
 	return payloadDrift(want, got), nil
 }
 
@@ -56,5 +56,5 @@ func payloadDrift(want jetstream.ObjectStoreConfig, got jetstream.StreamConfig) 
 		{"storage", want.Storage, got.Storage},
 		{"num_replicas", want.Replicas, got.Replicas},
 		{"max_age", want.TTL, got.MaxAge},
-	}), limitDrift(got.Name, want.MaxBytes, got.MaxBytes)...)
+	}), limitDrift(got.Name, "max_bytes", want.MaxBytes, got.MaxBytes)...)
 }

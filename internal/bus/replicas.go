@@ -72,11 +72,13 @@ func (r *raises) isNew(stream, text string) bool {
 	return before != text
 }
 
-// enlarge gives a stream of ours what it is to have more of: replicas and bytes. They are two
-// requests, since a server that refuses one may do the other. A stream works without them: what
-// NATS refuses or does not answer, as where the user has no right to it, is drift and no failure.
-func enlarge(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64, replicas int) jetstream.StreamConfig {
-	return bound(ctx, c, s, replicate(ctx, c, s, got, replicas), limit)
+// enlarge gives a stream of ours what it is to have more of: replicas, bytes and messages of one
+// subject. They are requests of their own, since a server that refuses one may do the others. A
+// stream works without them: what NATS refuses or does not answer, as where the user has no right
+// to it, is drift and no failure.
+func enlarge(ctx context.Context, c *Conn, s jetstream.Stream, got, want jetstream.StreamConfig) jetstream.StreamConfig {
+	got = bound(ctx, c, s, replicate(ctx, c, s, got, want.Replicas), want.MaxBytes)
+	return boundSubjects(ctx, c, s, got, want.MaxMsgsPerSubject)
 }
 
 // replicate gives a stream of ours as many replicas as it is to have, if it has fewer. Its
@@ -107,16 +109,16 @@ func raise(ctx context.Context, c *Conn) {
 		return
 	}
 	for _, want := range c.streamConfigs() {
-		raiseOne(ctx, c, want.Name, want.MaxBytes, want.Replicas)
+		raiseOne(ctx, c, want)
 	}
 	payloads := c.payloadConfig()
-	raiseOne(ctx, c, c.Names.PayloadsStream(), payloads.MaxBytes, payloads.Replicas)
+	raiseOne(ctx, c, jetstream.StreamConfig{Name: c.Names.PayloadsStream(), MaxBytes: payloads.MaxBytes, Replicas: payloads.Replicas})
 }
 
-func raiseOne(ctx context.Context, c *Conn, name string, limit int64, replicas int) {
+func raiseOne(ctx context.Context, c *Conn, want jetstream.StreamConfig) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	s, err := c.JetStream.Stream(ctx, name)
+	s, err := c.JetStream.Stream(ctx, want.Name)
 	if err == nil {
 		err = c.check(s.CachedInfo().Config)
 	}
@@ -124,7 +126,7 @@ func raiseOne(ctx context.Context, c *Conn, name string, limit int64, replicas i
 		c.raises.later(c.Clock.Now())
 		return
 	}
-	enlarge(ctx, c, s, s.CachedInfo().Config, limit, replicas)
+	enlarge(ctx, c, s, s.CachedInfo().Config, want)
 }
 
 // improve is edit for what a stream can do without. After an update that NATS did not answer it

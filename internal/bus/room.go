@@ -47,6 +47,74 @@ func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.Strea
 	return updated
 }
 
+// The limit of dead letters on one subject. Whoever may publish results makes letters of two
+// subjects without a token, and of a run's own with one. letterCost is what a letter that can never
+// be applied takes at most, in bytes; see deadletters.Writer.
+const (
+	maxLettersPerSubject = 10_000
+	letterCost           = 5 << 10
+	forgedSubjects       = 2
+	forgedPart           = 4 // of the stream, one part in so many is for forged letters
+)
+
+// lettersPerSubject is the limit of dead letters on one subject, of a stream of so many bytes; 0:
+// it has no limit.
+func lettersPerSubject(bytes int64) int64 {
+	if bytes <= 0 {
+		return maxLettersPerSubject
+	}
+	return min(maxLettersPerSubject, max(1, bytes/(forgedPart*forgedSubjects*letterCost)))
+}
+
+// boundSubjects is bound for messages of one subject. Those of no known run can never be applied,
+// so that they may be lost. The limit of a stream without a limit of bytes is not an
+// administrator's own: it falls when there is one of bytes.
+func boundSubjects(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) jetstream.StreamConfig {
+	has := got.MaxMsgsPerSubject
+	switch {
+	case limit <= 0 || has == limit || has > limit && has != maxLettersPerSubject:
+		return got
+	case leaderless(s.CachedInfo()):
+		c.raises.later(c.Clock.Now())
+		return got
+	}
+	most, err := fullest(ctx, s, limit)
+	if err == nil && most > uint64(limit) {
+		c.Log.Info("Stream gets no limit of messages of one subject, as one has more", "stream", got.Name, "limit", limit, "holds", most)
+		c.raises.later(c.Clock.Now())
+		return got
+	}
+	var updated jetstream.StreamConfig
+	if err == nil {
+		updated, err = improve(ctx, c, s, func(bounded *jetstream.StreamConfig) { bounded.MaxMsgsPerSubject = limit })
+	}
+	if err != nil {
+		c.raises.later(c.Clock.Now())
+		refused(c, "Stream gets no limit of messages of one subject", got.Name, err, "limit", limit)
+		return got
+	}
+	c.Log.Info("Stream has a limit of messages of one subject", "stream", got.Name, "limit", limit, "before", has)
+	return updated
+}
+
+// fullest is how many messages the subject of a known run has that has most of them. It asks only
+// if one may have more than limit.
+func fullest(ctx context.Context, s jetstream.Stream, limit int64) (most uint64, err error) {
+	if s.CachedInfo().State.Msgs <= uint64(limit) {
+		return 0, nil
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return 0, err
+	}
+	for subject, messages := range info.State.Subjects {
+		if !strings.HasSuffix(subject, ".-") {
+			most = max(most, messages)
+		}
+	}
+	return most, nil
+}
+
 // unbounded makes a stream without a limit which could not be made with one: without it no operator
 // starts. The first error stands beside that of the second try.
 func unbounded(limit int64, err error, create func() error) error {

@@ -213,6 +213,49 @@ func TestNoMessageIsLostByALimit(t *testing.T) {
 	}
 }
 
+// A subject of no known run has what can never be applied, so it keeps no limit away.
+//
+// mutation: boundSubjects that does not ask what subjects hold, or asks those of no run too, or
+// takes a limit of an administrator away makes this fail.
+func TestDeadLettersOfOneSubjectGetALimit(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		subject string
+		has     int64
+		bytes   int64
+		want    int64
+		drift   bool
+	}{
+		"small":                           {subject: "rejected.-", has: -1, bytes: 4 << 20, want: 102},
+		"without a limit of bytes":        {subject: "rejected.-", has: -1, want: 10_000},
+		"a lower one of before":           {subject: "a.run-1", has: 500, bytes: 40 << 20, want: 1024},
+		"that of no limit of bytes":       {subject: "a.run-2", has: 10_000, bytes: 40 << 20, want: 1024},
+		"a higher one":                    {subject: "a.run-1", has: 20_000, bytes: 4 << 20, want: 20_000, drift: true},
+		"what a run holds would be lost":  {subject: "a.run-1", has: -1, bytes: 4 << 20, want: -1, drift: true},
+		"more than all subjects may have": {subject: "rejected.-", has: -1, bytes: 1 << 10, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.Start(t)
+			before := newBroker(t, s)
+			stream := before.Names.DeadLettersStream()
+			config := bustest.Info(t, before.Conn, stream).Config
+			config.MaxMsgsPerSubject = tt.has
+			if _, err := before.JetStream.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			for range 110 {
+				bustest.PublishRaw(t, before.Conn, before.Names.Prefix+".deadletters."+tt.subject, "")
+			}
+			b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.MaxBytes{DeadLetters: tt.bytes}})
+			drifts := slices.DeleteFunc(ensured(t, b), func(d bus.Drift) bool { return d.Field != "max_msgs_per_subject" })
+			if got := bustest.Info(t, b, stream).Config.MaxMsgsPerSubject; got != tt.want || (len(drifts) > 0) != tt.drift {
+				t.Errorf("limit %d, want %d; drift: %v", got, tt.want, drifts)
+			}
+		})
+	}
+}
+
 // mutation: bound that gives the refusal of the server back makes this fail.
 func TestALimitThatTheServerCannotKeepIsNotGiven(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 
 // EnsureStreams creates the streams that are absent. What exists with other settings is left as it
 // is, logged, and returned as a *DriftError after all streams were looked at: somebody changed it
-// on purpose, or the flags changed and an administrator has to follow. Only limits of bytes are
+// on purpose, or the flags changed and an administrator has to follow. Only limits are
 // given, and raised, and so are replicas, where that can be done; else that is drift, too. Other
 // errors are *RetryError; a *ForeignError is in it if the streams are another installation's.
 func (c *Conn) EnsureStreams(ctx context.Context) error {
@@ -93,7 +93,7 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	if err != nil {
 		return got, err
 	}
-	got = enlarge(ctx, c, s, got, want.MaxBytes, want.Replicas)
+	got = enlarge(ctx, c, s, got, want)
 	sawJobs(c, s.CachedInfo(), got.MaxBytes)
 	return got, nil
 }
@@ -136,6 +136,7 @@ func (c *Conn) streamConfigs() []jetstream.StreamConfig {
 	dead := base
 	dead.Name, dead.Subjects = c.Names.DeadLettersStream(), []string{c.Names.Prefix + ".deadletters.>"}
 	dead.MaxAge, dead.MaxBytes, dead.Duplicates = deadLettersMaxAge, limit(config.MaxBytes.DeadLetters), deadLetterWindow
+	dead.MaxMsgsPerSubject = lettersPerSubject(config.MaxBytes.DeadLetters)
 
 	control := base
 	control.Name, control.Subjects = c.Names.ControlStream(), []string{c.Names.Prefix + ".control.*"}

@@ -47,7 +47,7 @@ func judgeStreams(f Facts) []Finding {
 	for _, s := range n.Streams {
 		there = append(there, s.there()...)
 		if len(s.Drifts) > 0 {
-			drift = append(drift, NATSDrift.find(Failed, "nats stream edit, or the operator's flags: of a stream that exists the operator only raises its limit of bytes", "%s: %s", s.Name, some(s.Drifts)))
+			drift = append(drift, NATSDrift.find(Failed, "nats stream edit, or the operator's flags: of a stream that exists the operator only raises its limits", "%s: %s", s.Name, some(s.Drifts)))
 		}
 		if len(s.Behind) > 0 {
 			replicas = append(replicas, NATSReplicas.find(Warning, "look at the NATS servers: nats server report jetstream", "%s: replicas are away or behind: %s", s.Name, some(s.Behind)))

@@ -48,6 +48,7 @@ func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, in
 		if l.Name == "" {
 			shown.Run = l.RunUID
 		}
+		shown.Unproved = l.Unproved && l.RunUID != ""
 		all = append(all, shown)
 	}
 	return all, more, nil

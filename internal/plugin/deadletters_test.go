@@ -131,6 +131,34 @@ func TestAListCanBeNarrowed(t *testing.T) {
 	}
 }
 
+// Whoever may publish results says of which run his are.
+//
+// mutation: letters without a valid token in why, or in the list of the run, or shown as if they
+// were of it, make this fail.
+func TestForgedResultsAreNotShownAsThoseOfTheRun(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t, waitingRun("report", "uid-1", 1))
+	p.nats = natstest.Start(t)
+	o := startOperator(t, p.nats)
+	o.publish(job("uid-1", 1), strings.Repeat("x", 9000), "k1.forged")
+	bustest.Eventually(t, "it is put aside", func() bool { return len(lettersOf(t, p)) == 1 })
+	if out := p.must("why", "report"); strings.Contains(out, "dead letter 1") {
+		t.Errorf("why:\n%s", out)
+	}
+	if of := lettersOf(t, p, "--run", "report"); len(of) > 0 {
+		t.Errorf("letters of the run: %v", of)
+	}
+	for name, line := range map[string][]string{"list": {"list"}, "list of the run": {"list", "--run", "report", "--reason", "rejected"}, "show": {"show", "1"}} {
+		out := p.must(append([]string{"dead-letters"}, line...)...)
+		if !strings.Contains(out, "team-a/report (not proved)") || !strings.Contains(out, "9000") {
+			t.Errorf("%s:\n%s", name, out)
+		}
+		if name == "show" && !regexp.MustCompile(`Body \(9000 bytes, of which the first 40\d\d are kept\)`).MatchString(out) {
+			t.Errorf("show:\n%s", out)
+		}
+	}
+}
+
 // mutation: an error instead of a note, or no second try in the own namespace, makes this fail.
 func TestLettersAreListedWithoutTheNamesOfTheirRuns(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ type Letter struct {
 	Reason     string    `json:"reason"`
 	Cause      string    `json:"cause"`
 	RunUID     string    `json:"runUID,omitempty"`    // absent: no run is known
+	Unproved   bool      `json:"unproved,omitempty"`  // only the message says that it is of this run
 	Namespace  string    `json:"namespace,omitempty"` // absent: the run does not exist any more, or may not be seen
 	Name       string    `json:"name,omitempty"`
 	Step       string    `json:"step,omitempty"`
@@ -37,6 +38,7 @@ type Letter struct {
 // it is empty.
 type ShownLetter struct {
 	Letter
+	Kept       int                 `json:"kept,omitempty"` // bytes of the body that are kept, the first; absent: all
 	Headers    map[string][]string `json:"headers"`
 	Body       json.RawMessage     `json:"body,omitempty"`
 	BodyText   string              `json:"bodyText,omitempty"`   // not JSON
@@ -45,10 +47,13 @@ type ShownLetter struct {
 
 const hidden = "(hidden)"
 
+// notProved follows the name of a run that only the sender of a message gave.
+const notProved = " (not proved)"
+
 func (a *app) describe(d *deadletters.Store, l deadletters.Letter, names map[string]types.NamespacedName) Letter {
 	run := names[l.RunUID]
 	out := Letter{
-		Sequence: l.Sequence, StoredAt: l.StoredAt, Reason: l.Reason, Cause: causeOf(l), RunUID: l.RunUID,
+		Sequence: l.Sequence, StoredAt: l.StoredAt, Reason: l.Reason, Cause: causeOf(l), RunUID: l.RunUID, Unproved: l.Unproved,
 		Namespace: run.Namespace, Name: run.Name, Subject: l.Subject, Deliveries: l.Deliveries, Bytes: l.Size,
 	}
 	if id, err := a.names().ParseResult(l.Subject); err == nil {
@@ -68,6 +73,10 @@ func causeOf(l deadletters.Letter) string { return strings.TrimPrefix(l.Cause, l
 
 // run is how a table names the run of a letter.
 func (l Letter) run() string {
+	if l.Unproved && l.RunUID != "" {
+		l.Unproved = false
+		return l.run() + notProved
+	}
 	switch {
 	case l.Name != "":
 		return l.Namespace + "/" + l.Name
@@ -96,6 +105,9 @@ func (a *app) namesOf(ctx context.Context, letters []deadletters.Letter) map[str
 // shown hides the token: also where other headers contain it, as the Msg-Id does.
 func shown(l Letter, from deadletters.Letter) ShownLetter {
 	s := ShownLetter{Letter: l, Headers: withoutTokens(from.OriginalHeader())}
+	if from.Kept < from.Size {
+		s.Kept = from.Kept
+	}
 	switch {
 	case len(from.Body) == 0:
 	case json.Valid(from.Body) && utf8.Valid(from.Body):

@@ -66,7 +66,8 @@ func (a *app) listCommand() *cobra.Command {
 		Short: "List dead letters",
 		Long: `List dead letters, the oldest first.
 
-A run is shown as namespace/name while it exists, else by its UID.`,
+A run is shown as namespace/name while it exists, else by its UID. It is "not proved" if the message had no valid token: then only its
+sender says that it is of that run. --run leaves these out, but with --reason rejected.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {

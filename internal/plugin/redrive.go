@@ -36,7 +36,7 @@ the server drops the second message, and later the operator recognises it as a d
 For the same reason nothing happens to a run that has ended, or that has given up the attempt: redrive soon.
 
 What can never be applied is refused: a forged token, a subject that names no job, a body that is unusable, headers that are
-gone. --force publishes it all the same.`,
+gone. --force publishes what is kept of it.`,
 		Args: args(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			sequences, err := r.check(given)
@@ -136,7 +136,7 @@ func noteRefused(a *app, d *deadletters.Store, r redriving, found deadletters.So
 // refusal says what helps against an error of a redrive, if it is one that something helps against.
 func refusal(err error) error {
 	if errors.Is(err, deadletters.ErrHopeless) {
-		return fmt.Errorf("%w; --force publishes it all the same", err)
+		return fmt.Errorf("%w; --force publishes what is kept of it", err)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func (a *app) showCommand() *cobra.Command {
 		Short: "Show one dead letter: reason, original subject, headers, body",
 		Long: `Show one dead letter: why it was put aside, where it was published, its headers and its body.
 
-The token is hidden. A long body is cut; -o json has all of it.`,
+The token is hidden. A long body is cut; -o json has all of it that is kept: of a message that can never be applied the first 4 KiB.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatText, formatJSON); err != nil {
@@ -94,7 +94,11 @@ func (a *app) showText(s ShownLetter) error {
 			fmt.Fprintf(&b, "  %s: %s\n", runview.Printable(name, maxHeaderChars), runview.Printable(value, maxHeaderChars))
 		}
 	}
-	fmt.Fprintf(&b, "Body (%d bytes)\n", s.Bytes)
+	kept := ""
+	if s.Kept > 0 {
+		kept = fmt.Sprintf(", of which the first %d are kept", s.Kept)
+	}
+	fmt.Fprintf(&b, "Body (%d bytes%s)\n", s.Bytes, kept)
 	for _, line := range s.bodyLines() {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}

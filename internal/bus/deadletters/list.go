@@ -46,19 +46,30 @@ type Letter struct {
 	Reason     string    // one word
 	Cause      string    // text for people
 	RunUID     string    // "" if no run is known
+	Unproved   bool      // only the message says that it is of RunUID: it had no valid token
 	Subject    string    // where the message was published
 	Stream     string    // stream and
 	Original   uint64    // sequence that the message had there
 	Deliveries uint64    // how often it had been delivered
-	Truncated  bool      // the message's headers did not fit and are gone
+	Truncated  bool      // the message's headers are gone, and of its body what is above Kept
 	Size       int       // bytes of the body
-	Body       []byte    // as published; nil in a list
+	Kept       int       // bytes of the body that are in the letter
+	Body       []byte    // the first of the body's bytes, as published; nil in a list
 
 	header nats.Header // of the letter
 }
 
-// Filter picks letters; the zero value picks all.
+// Filter picks letters; the zero value picks all. Of a run it picks those that are known to be of
+// it, so that nobody without a token puts letters before who asks for it. Those that only say so
+// are there for who asks for the reason ReasonRejected.
 type Filter struct{ Reason, RunUID string }
+
+// claims says whether letters are asked for that only say of which run they are.
+func (f Filter) claims() bool { return f.RunUID != "" && unproved(f.Reason) }
+
+func (f Filter) picks(l Letter) bool {
+	return f.RunUID == "" || f.RunUID == l.RunUID && (!l.Unproved || f.claims())
+}
 
 // Open connects once, without a second try. Of c it uses the address, the credentials and Names.
 // Close it. Errors: bus.ErrConfig, bus.ErrUnreachable, unreadable files.
@@ -95,7 +106,7 @@ func (d *Store) List(ctx context.Context, f Filter, limit int) (letters []Letter
 // each hands over the letters that f picks, the oldest first, without bodies, for as long as take
 // wants more. It gives how many it did not come to.
 func (d *Store) each(ctx context.Context, f Filter, take func(Letter) bool) (more int, err error) {
-	subject, err := d.subjects(f)
+	subjects, err := d.subjects(f)
 	if err != nil {
 		return 0, err
 	}
@@ -103,11 +114,11 @@ func (d *Store) each(ctx context.Context, f Filter, take func(Letter) bool) (mor
 	if err != nil {
 		return 0, err
 	}
-	c, pending, err := d.consumer(ctx, s, subject)
+	c, pending, err := d.consumer(ctx, s, subjects)
 	if err != nil {
 		return 0, d.failed("list dead letters", err)
 	}
-	if more, err = d.read(ctx, c, pending, take); err != nil {
+	if more, err = d.read(ctx, c, f, pending, take); err != nil {
 		return 0, d.failed("list dead letters", err)
 	}
 	return more, nil
@@ -115,11 +126,11 @@ func (d *Store) each(ctx context.Context, f Filter, take func(Letter) bool) (mor
 
 // consumer also says how many letters there are for it. Without a bound of time the library would
 // wait for ever for an answer that does not come, as where a permission is missing.
-func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subject string) (c jetstream.Consumer, pending int, err error) {
+func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subjects []string) (c jetstream.Consumer, pending int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	c, err = s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subject}, HeadersOnly: true, InactiveThreshold: letterPatience,
+		FilterSubjects: subjects, HeadersOnly: true, InactiveThreshold: letterPatience,
 	})
 	if err != nil {
 		return nil, 0, err
@@ -131,8 +142,10 @@ func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subject string
 	return c, int(info.NumPending), nil
 }
 
-// read takes pending letters for as long as take wants more, and gives how many are left.
-func (d *Store) read(ctx context.Context, c jetstream.Consumer, pending int, take func(Letter) bool) (int, error) {
+// read hands over the pending letters that f picks for as long as take wants more, and gives how many
+// are left. Those that only say of which run they are lie among those of all runs, so it reads them
+// to the end to know how many more there are.
+func (d *Store) read(ctx context.Context, c jetstream.Consumer, f Filter, pending int, take func(Letter) bool) (more int, err error) {
 	if pending == 0 {
 		return 0, nil
 	}
@@ -141,25 +154,35 @@ func (d *Store) read(ctx context.Context, c jetstream.Consumer, pending int, tak
 		return 0, err
 	}
 	defer messages.Stop()
-	for wants := true; wants && pending > 0; {
-		m, err := d.next(ctx, messages)
-		if err != nil {
+	for wants := true; pending > 0 && (wants || f.claims()); {
+		var l Letter
+		if l, pending, err = d.next(ctx, messages); err != nil {
 			return 0, err
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return 0, err
+		switch {
+		case !f.picks(l):
+		case wants:
+			wants = take(l)
+		default:
+			more++
 		}
-		wants = take(d.letter(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp))
-		pending = int(meta.NumPending)
 	}
-	return pending, nil
+	return more + pending, nil
 }
 
-func (d *Store) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+// next also says how many letters come after it.
+func (d *Store) next(ctx context.Context, messages jetstream.MessagesContext) (l Letter, pending int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
-	return messages.Next(jetstream.NextContext(ctx))
+	m, err := messages.Next(jetstream.NextContext(ctx))
+	if err != nil {
+		return Letter{}, 0, err
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return Letter{}, 0, err
+	}
+	return d.letter(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp), int(meta.NumPending), nil
 }
 
 // Get reads one letter with its body. Errors: ErrNotFound, failures of NATS.
@@ -178,7 +201,8 @@ func (d *Store) Get(ctx context.Context, sequence uint64) (Letter, error) {
 		return Letter{}, d.failed(fmt.Sprintf("read dead letter %d", sequence), err)
 	}
 	l := d.letter(m.Subject, m.Header, m.Sequence, m.Time)
-	l.Body, l.Size = m.Data, len(m.Data)
+	l.Body, l.Kept = m.Data, len(m.Data)
+	l.Size = max(l.Size, l.Kept)
 	return l, nil
 }
 
@@ -213,7 +237,9 @@ func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.T
 	// What is no number stays 0.
 	l.Original, _ = strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
 	l.Deliveries, _ = strconv.ParseUint(h.Get(HeaderDeliveries), 10, 64)
-	l.Size, _ = strconv.Atoi(h.Get(headerSize))
+	l.Kept, _ = strconv.Atoi(h.Get(headerSize))
+	l.Size, _ = strconv.Atoi(h.Get(HeaderSize))
+	l.Size = max(l.Size, l.Kept)
 	tokens := strings.Split(strings.TrimPrefix(subject, d.names.Prefix+".deadletters."), ".")
 	if l.Reason == "" {
 		l.Reason = tokens[0]
@@ -221,23 +247,33 @@ func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.T
 	if uid := tokens[len(tokens)-1]; len(tokens) > 1 && uid != "-" {
 		l.RunUID = uid
 	}
+	if l.Unproved = unproved(l.Reason); l.Unproved {
+		id, _ := d.names.ParseResult(l.Subject) // what names no job names no run
+		l.RunUID = id.RunUID
+	}
 	return l
 }
 
-func (d *Store) subjects(f Filter) (string, error) {
+// subjects has the letters that f picks, and others. Before letters without a valid token had one
+// subject, they were on that of the run that they named.
+func (d *Store) subjects(f Filter) ([]string, error) {
 	reason, uid := "*", "*"
 	if f.Reason != "" {
 		if reason = f.Reason; !reasonPattern.MatchString(reason) {
-			return "", fmt.Errorf("%w: reason %q", bus.ErrConfig, reason)
+			return nil, fmt.Errorf("%w: reason %q", bus.ErrConfig, reason)
 		}
 	}
 	if f.RunUID != "" {
 		if err := bus.CheckRunUID(f.RunUID); err != nil {
-			return "", err
+			return nil, err
 		}
 		uid = f.RunUID
 	}
-	return d.names.Prefix + ".deadletters." + reason + "." + uid, nil
+	subjects := []string{d.names.Prefix + ".deadletters." + reason + "." + uid}
+	if f.claims() {
+		subjects = append(subjects, d.names.DeadLetter(reason, ""))
+	}
+	return subjects, nil
 }
 
 func (d *Store) stream(ctx context.Context) (jetstream.Stream, error) {

@@ -19,7 +19,7 @@ import (
 
 // Sentinels of Redrive. No retry helps.
 var (
-	// ErrHopeless: the message can never be applied; force publishes it all the same.
+	// ErrHopeless: the message can never be applied; force publishes what is kept of it.
 	ErrHopeless = errors.New("it can never be applied")
 	// ErrNotOurs: the letter does not name a subject of results. Whoever may write dead letters
 	// must not be able to have an administrator publish wherever they like, so nothing forces this.
@@ -31,19 +31,29 @@ var (
 
 // Hopeless says why a redrive cannot help; "": it may.
 func (l Letter) Hopeless() string {
-	switch {
-	case strings.EqualFold(l.Reason, ReasonRejected):
-		return "its token is missing or wrong, and would be again"
-	case strings.EqualFold(l.Reason, ReasonUndecodable):
-		return "its subject names no job"
-	case l.Reason == ReasonResultRejected:
-		return "its body is unusable, and the attempt has failed for it"
-	case l.Truncated:
+	why := hopeless(l.Reason)
+	if why == "" && l.Truncated {
 		return "its headers did not fit into the letter, and with them its token is gone"
+	}
+	return why
+}
+
+// hopeless says why a message that was put aside for a reason can never be applied; "": it may.
+func hopeless(reason string) string {
+	switch {
+	case strings.EqualFold(reason, ReasonRejected):
+		return "its token is missing or wrong, and would be again"
+	case strings.EqualFold(reason, ReasonUndecodable):
+		return "its subject names no job"
+	case reason == ReasonResultRejected:
+		return "its body is unusable, and the attempt has failed for it"
 	default:
 		return ""
 	}
 }
+
+// unproved says whether nothing shows that a message with that reason is of the run that it names.
+func unproved(reason string) bool { return strings.EqualFold(reason, ReasonRejected) }
 
 // Redrive publishes the message of a letter again, where it was published first and as it was but
 // for its Msg-Id, waits until it is stored, and deletes the letter. A crash in between leaves the

@@ -100,8 +100,9 @@ func TestALetterThatLooksLikeAWordOfTheServerIsListed(t *testing.T) {
 		{"Status", "400"}, {"Status", "100"}, {"Status", "409", "Description", "consumer deleted"}, {"Status", "503"},
 	}
 	for i, header := range words {
-		bustest.PublishRaw(t, b.conn, b.conn.Names.Result(bustest.JobID(i)), "x", header...)
-		bustest.Eventually(t, "it is put aside", func() bool { return len(bustest.DeadLetters(t, b.conn)) == i+1 })
+		id := bustest.JobID(i)
+		bustest.PublishRaw(t, b.conn, b.conn.Names.Result(id), bustest.Succeeded, append(header, protocol.HeaderToken, bustest.Ring().Sign(id))...)
+		settle(t, bustest.Receive(t, "result", got, 1)[0], results.Permanent("exhausted", errors.New("too much")))
 	}
 	bury(t, b, got, bustest.JobID(len(words)), "exhausted")
 	d := tool(t, s)

@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Reasons of dead letters. The first two are those of messages that are no result at all; the owner
@@ -35,7 +37,8 @@ const (
 	HeaderStream     = "Syncopate-Dead-Letter-Stream"     // stream and
 	HeaderSequence   = "Syncopate-Dead-Letter-Sequence"   // sequence of the message
 	HeaderDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
-	HeaderTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
+	HeaderSize       = "Syncopate-Dead-Letter-Size"       // bytes of the message's body; absent: it is whole
+	HeaderTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers are gone; "headers,body": and a part of its body
 	// HeaderOriginalPrefix stands before headers of the message that mean something to the server
 	// (Nats-...) or to the client library (Status, Description). A redrive takes it off, and leaves
 	// out the Msg-Id and what the message expected to be the last in its stream.
@@ -44,8 +47,11 @@ const (
 
 const (
 	maxErrorText = 512
-	natsHeaders  = "Nats-"
-	headerDead   = "Syncopate-Dead-Letter-"
+	// keptOfHopeless is how many bytes of subject and body a letter has whose message can never be
+	// applied, so that people see what was sent: whoever may publish results can send any number.
+	keptOfHopeless = 4 << 10
+	natsHeaders    = "Nats-"
+	headerDead     = "Syncopate-Dead-Letter-"
 )
 
 // Entry is a result that is to be put aside, and why.
@@ -88,6 +94,9 @@ func (w *Writer) Write(ctx context.Context, e Entry) error {
 
 // message makes a dead letter: the original bytes and headers, and why.
 func (w *Writer) message(e Entry) *nats.Msg {
+	if hopeless(e.Reason) != "" {
+		return w.remains(e)
+	}
 	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, e.RunUID))
 	m.Data = e.Body
 	for name, values := range e.Header {
@@ -104,6 +113,41 @@ func (w *Writer) message(e Entry) *nats.Msg {
 		w.explain(m.Header, e)
 	}
 	return m
+}
+
+// remains makes a dead letter of a message that can never be applied: the beginning of its body,
+// and why. Without a valid token nobody knows whose run it is of, whatever its subject says: all
+// such letters are on one subject, which has its own limit.
+func (w *Writer) remains(e Entry) *nats.Msg {
+	uid := e.RunUID
+	if unproved(e.Reason) {
+		uid = ""
+	}
+	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, uid))
+	m.Data = beginning(e.Body, max(0, keptOfHopeless-len(e.Subject)))
+	m.Header.Set(HeaderTruncated, "headers")
+	if len(m.Data) < len(e.Body) {
+		m.Header.Set(HeaderTruncated, "headers,body")
+		m.Header.Set(HeaderSize, strconv.Itoa(len(e.Body)))
+	}
+	if e.Reason == ReasonResultRejected { // its token was valid, so it is as short as ours are
+		m.Header.Set(protocol.HeaderToken, e.Header.Get(protocol.HeaderToken))
+	}
+	w.explain(m.Header, e)
+	return m
+}
+
+// beginning is at most so many bytes of a body, without a part of a rune at its end.
+func beginning(body []byte, most int) []byte {
+	if len(body) <= most {
+		return body
+	}
+	for n := most; n > max(0, most-utf8.UTFMax); n-- {
+		if utf8.RuneStart(body[n]) {
+			return body[:n]
+		}
+	}
+	return body[:most]
 }
 
 func (w *Writer) explain(h nats.Header, e Entry) {

@@ -20,8 +20,10 @@ import (
 // most 121 bytes.
 const maxJobsPerControl = 1000
 
-// Cancel tells all workers to stop the given jobs of a run; none given means all its jobs. Workers
-// may miss it, so that a late result must be expected. Errors: bus.ErrInvalidJob, *RetryError.
+// Cancel tells all workers to stop the given jobs of a run; none given means all its jobs.
+// Soon after a reconnect it is said twice, as workers may come back later than the
+// operator. Workers may miss it all the same, so that a late result must be expected.
+// Errors: bus.ErrInvalidJob, *RetryError.
 func (q *Queue) Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error {
 	if err := bus.CheckRunUID(runUID); err != nil {
 		return err
@@ -51,7 +53,15 @@ func (q *Queue) publishControl(ctx context.Context, runUID string, jobs []string
 	}
 	m := nats.NewMsg(q.conn.Names.Control(runUID))
 	m.Data = body
-	_, err = q.conn.Store(ctx, q.conn.Names.ControlStream(), m)
+	if err := q.sendControl(ctx, m); err != nil {
+		return err
+	}
+	q.again(context.WithoutCancel(ctx), m)
+	return nil
+}
+
+func (q *Queue) sendControl(ctx context.Context, m *nats.Msg) error {
+	_, err := q.conn.Store(ctx, q.conn.Names.ControlStream(), m)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		// Who is to hear it is connected now or never; a stream made now has no listeners. It must
 		// only be there next time.

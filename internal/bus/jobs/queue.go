@@ -58,6 +58,7 @@ type Queue struct {
 	answers answers
 	metrics *Metrics
 	topics  *topics
+	echo    echo
 }
 
 // New makes a Queue on a connection.

@@ -60,6 +60,7 @@ type Letter struct {
 	Reason, Cause string
 	Namespace     string // "": the run is gone, or may not be seen
 	Run           string // its name, or else its UID
+	Unproved      bool   // only the message says that it is of this run
 	Step          string
 	Attempt       int32
 	Deliveries    uint64

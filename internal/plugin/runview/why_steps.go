@@ -75,8 +75,8 @@ func (v *viewer) dispatchedFact(s *step, f *Fact) {
 	case v.noNATS():
 		f.Text = fmt.Sprintf("dispatched to topic %s (attempt %d); whether a worker has it is not known while NATS does not answer", s.topic(), s.status.Attempt)
 	case at != nil && v.now.Sub(at.Time) > patience:
-		v.advise("if a worker says that it answered: a result with a wrong token, or of an attempt that is not there, is put aside; " +
-			"kubectl syncopate dead-letters list --run NAME shows it")
+		v.advise("if a worker says that it answered: a result of an attempt that is not there, or with a wrong token, is put aside; " +
+			"kubectl syncopate dead-letters list --run NAME shows it, the latter with --reason rejected")
 	}
 	f.Until, f.Then = s.timeout()
 }

@@ -142,9 +142,9 @@ func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subjects []str
 	return c, int(info.NumPending), nil
 }
 
-// read hands over the pending letters that f picks for as long as take wants more, and gives how many
-// are left. Those that only say of which run they are lie among those of all runs, so it reads them
-// to the end to know how many more there are.
+// read hands over the pending letters that f picks for as long as take wants more, and gives how
+// many are left. Those that only say of which run they are lie among those of all runs, so it reads
+// them to the end to know how many more there are.
 func (d *Store) read(ctx context.Context, c jetstream.Consumer, f Filter, pending int, take func(Letter) bool) (more int, err error) {
 	if pending == 0 {
 		return 0, nil

@@ -10,6 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// FieldSubjectLimit is the setting of which drift does no harm to what may be applied.
+const FieldSubjectLimit = "max_msgs_per_subject"
+
 // Drift is one setting of a stream or consumer that is not as Config says.
 type Drift struct {
 	Object string // name of the stream or consumer
@@ -48,8 +51,18 @@ func streamDrift(want, got jetstream.StreamConfig) []Drift {
 		{"allow_msg_ttl", want.AllowMsgTTL, got.AllowMsgTTL},
 	}), slices.Concat(
 		limitDrift(want.Name, "max_bytes", want.MaxBytes, got.MaxBytes),
-		limitDrift(want.Name, "max_msgs_per_subject", want.MaxMsgsPerSubject, got.MaxMsgsPerSubject),
+		subjectDrift(want, got),
 	)...)
+}
+
+// subjectDrift judges the limit of messages on one subject. An administrator's lower one does no
+// harm: what it loses can never be applied.
+func subjectDrift(want, got jetstream.StreamConfig) []Drift {
+	due := dueOnSubject(want, got)
+	if has := got.MaxMsgsPerSubject; 0 < has && has < due {
+		return nil
+	}
+	return limitDrift(want.Name, FieldSubjectLimit, due, got.MaxMsgsPerSubject)
 }
 
 // limitDrift judges a limit where we have one: else it is an administrator's own.

@@ -36,6 +36,9 @@ func (c *Conn) Bound(ctx context.Context, s jetstream.Stream, limit int64) {
 	bound(ctx, c, s, s.CachedInfo().Config, limit)
 }
 
+// Measure notes what a stream holds.
+func (c *Conn) Measure(info *jetstream.StreamInfo) { measure(c, info) }
+
 // Counted are the losses that the metric has.
 func (c *Conn) Counted() map[string]float64 {
 	return map[string]float64{

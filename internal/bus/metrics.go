@@ -63,8 +63,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// measure notes what a stream holds, and may hold.
+// measure notes what a stream holds, and may hold. Of one that has no leader nobody knows it, and
+// it takes nothing: it counts as one that cannot be looked at.
 func measure(c *Conn, info *jetstream.StreamInfo) {
+	if leaderless(info) {
+		return
+	}
 	label, m := labelOf(c.Names, info.Config.Name), c.config.Metrics
 	m.mu.Lock()
 	m.seen[label] = c.Clock.Now()

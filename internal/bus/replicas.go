@@ -77,8 +77,9 @@ func (r *raises) isNew(stream, text string) bool {
 // stream works without them: what NATS refuses or does not answer, as where the user has no right
 // to it, is drift and no failure.
 func enlarge(ctx context.Context, c *Conn, s jetstream.Stream, got, want jetstream.StreamConfig) jetstream.StreamConfig {
+	before := got.MaxBytes
 	got = bound(ctx, c, s, replicate(ctx, c, s, got, want.Replicas), want.MaxBytes)
-	return boundSubjects(ctx, c, s, got, want.MaxMsgsPerSubject)
+	return boundSubjects(ctx, c, s, got, want, before)
 }
 
 // replicate gives a stream of ours as many replicas as it is to have, if it has fewer. Its

@@ -47,43 +47,21 @@ func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.Strea
 	return updated
 }
 
-// The limit of dead letters on one subject. Whoever may publish results makes letters of two
-// subjects without a token, and of a run's own with one. letterCost is what a letter that can never
-// be applied takes at most, in bytes; see deadletters.Writer.
-const (
-	maxLettersPerSubject = 10_000
-	letterCost           = 5 << 10
-	forgedSubjects       = 2
-	forgedPart           = 4 // of the stream, one part in so many is for forged letters
-)
-
-// lettersPerSubject is the limit of dead letters on one subject, of a stream of so many bytes; 0:
-// it has no limit.
-func lettersPerSubject(bytes int64) int64 {
-	if bytes <= 0 {
-		return maxLettersPerSubject
-	}
-	return min(maxLettersPerSubject, max(1, bytes/(forgedPart*forgedSubjects*letterCost)))
-}
-
-// boundSubjects is bound for messages of one subject. Those of no known run can never be applied,
-// so that they may be lost. The limit of a stream without a limit of bytes is not an
-// administrator's own: it falls when there is one of bytes.
-func boundSubjects(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.StreamConfig, limit int64) jetstream.StreamConfig {
-	has := got.MaxMsgsPerSubject
+// boundSubjects is bound for messages of one subject. It changes a limit that the operator gave:
+// without one of bytes, or before they were raised from what they were. Any other is an
+// administrator's own.
+func boundSubjects(
+	ctx context.Context, c *Conn, s jetstream.Stream, got, want jetstream.StreamConfig, before int64,
+) jetstream.StreamConfig {
+	limit, has := dueOnSubject(want, got), got.MaxMsgsPerSubject
 	switch {
-	case limit <= 0 || has == limit || has > limit && has != maxLettersPerSubject:
+	case limit == 0 || has == limit, has > 0 && has != maxLettersPerSubject && has != lettersPerSubject(before):
 		return got
 	case leaderless(s.CachedInfo()):
 		c.raises.later(c.Clock.Now())
 		return got
 	}
-	most, err := fullest(ctx, s, limit)
-	if err == nil && most > uint64(limit) {
-		c.Log.Info("Stream gets no limit of messages of one subject, as one has more", "stream", got.Name, "limit", limit, "holds", most)
-		c.raises.later(c.Clock.Now())
-		return got
-	}
+	err := spares(ctx, c, s, limit)
 	var updated jetstream.StreamConfig
 	if err == nil {
 		updated, err = improve(ctx, c, s, func(bounded *jetstream.StreamConfig) { bounded.MaxMsgsPerSubject = limit })
@@ -97,22 +75,29 @@ func boundSubjects(ctx context.Context, c *Conn, s jetstream.Stream, got jetstre
 	return updated
 }
 
-// fullest is how many messages the subject of a known run has that has most of them. It asks only
-// if one may have more than limit.
-func fullest(ctx context.Context, s jetstream.Stream, limit int64) (most uint64, err error) {
+// redrivable is the reason of dead letters that may be redriven; deadletters.Reason...
+const redrivable = "DeliveriesExhausted"
+
+// errHoldsMore says that a limit would lose letters that may be redriven.
+var errHoldsMore = errors.New("a run has more dead letters that may be redriven")
+
+// spares says whether a limit loses no letter that may be redriven. Those of before are on one
+// subject of their run; now each attempt has its own. The others may be lost. It asks only if one
+// subject may have more.
+func spares(ctx context.Context, c *Conn, s jetstream.Stream, limit int64) error {
 	if s.CachedInfo().State.Msgs <= uint64(limit) {
-		return 0, nil
+		return nil
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(c.Names.Prefix+".deadletters."+redrivable+".*"))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for subject, messages := range info.State.Subjects {
-		if !strings.HasSuffix(subject, ".-") {
-			most = max(most, messages)
+	for _, messages := range info.State.Subjects {
+		if messages > uint64(limit) {
+			return errHoldsMore
 		}
 	}
-	return most, nil
+	return nil
 }
 
 // unbounded makes a stream without a limit which could not be made with one: without it no operator

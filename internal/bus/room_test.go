@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -213,10 +214,10 @@ func TestNoMessageIsLostByALimit(t *testing.T) {
 	}
 }
 
-// A subject of no known run has what can never be applied, so it keeps no limit away.
+// What can never be applied keeps no limit away.
 //
-// mutation: boundSubjects that does not ask what subjects hold, or asks those of no run too, or
-// takes a limit of an administrator away makes this fail.
+// mutation: boundSubjects that does not ask what subjects hold, or asks those of other reasons too,
+// or takes a limit of an administrator away makes this fail.
 func TestDeadLettersOfOneSubjectGetALimit(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -228,10 +229,12 @@ func TestDeadLettersOfOneSubjectGetALimit(t *testing.T) {
 	}{
 		"small":                           {subject: "rejected.-", has: -1, bytes: 4 << 20, want: 102},
 		"without a limit of bytes":        {subject: "rejected.-", has: -1, want: 10_000},
-		"a lower one of before":           {subject: "a.run-1", has: 500, bytes: 40 << 20, want: 1024},
-		"that of no limit of bytes":       {subject: "a.run-2", has: 10_000, bytes: 40 << 20, want: 1024},
-		"a higher one":                    {subject: "a.run-1", has: 20_000, bytes: 4 << 20, want: 20_000, drift: true},
-		"what a run holds would be lost":  {subject: "a.run-1", has: -1, bytes: 4 << 20, want: -1, drift: true},
+		"an administrator's lower one":    {subject: "rejected.-", has: 500, bytes: 40 << 20, want: 500},
+		"that of no limit of bytes":       {subject: "rejected.-", has: 10_000, bytes: 40 << 20, want: 1024},
+		"a higher one":                    {subject: "rejected.-", has: 20_000, bytes: 4 << 20, want: 20_000, drift: true},
+		"what a run holds would be lost":  {subject: "DeliveriesExhausted.run-1", has: -1, bytes: 4 << 20, want: -1, drift: true},
+		"forged ones of before":           {subject: "rejected.run-1", has: -1, bytes: 4 << 20, want: 102},
+		"unusable ones of before":         {subject: "ResultRejected.run-1", has: -1, bytes: 4 << 20, want: 102},
 		"more than all subjects may have": {subject: "rejected.-", has: -1, bytes: 1 << 10, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +253,36 @@ func TestDeadLettersOfOneSubjectGetALimit(t *testing.T) {
 			b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.MaxBytes{DeadLetters: tt.bytes}})
 			drifts := slices.DeleteFunc(ensured(t, b), func(d bus.Drift) bool { return d.Field != "max_msgs_per_subject" })
 			if got := bustest.Info(t, b, stream).Config.MaxMsgsPerSubject; got != tt.want || (len(drifts) > 0) != tt.drift {
+				t.Errorf("limit %d, want %d; drift: %v", got, tt.want, drifts)
+			}
+		})
+	}
+}
+
+// mutation: a limit that follows from Config alone, or one that the operator gave and does not
+// raise, makes this fail.
+func TestTheLimitOfASubjectFollowsFromWhatItsStreamMayHold(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		first, own, then int64 // what it is made with, what an administrator gives it, and what it is to have later
+		want             int64
+	}{
+		"an administrator's own":      {own: 64 << 20, want: 1638},
+		"what the flag gave, without": {first: 64 << 20, want: 1638},
+		"what the flag raises":        {first: 4 << 20, then: 40 << 20, want: 1024},
+		"the first that the flag has": {then: 40 << 20, want: 1024},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.Start(t)
+			before := newBroker(t, s, func(c *bus.Config) { c.MaxBytes.DeadLetters = tt.first })
+			stream := before.Names.DeadLettersStream()
+			if tt.own > 0 {
+				edit(t, before.Conn, stream, tt.own)
+			}
+			b := bustest.Dial(t, bus.Config{URL: s.URL(), MaxBytes: bus.MaxBytes{DeadLetters: tt.then}})
+			drifts := ensured(t, b)
+			if got := bustest.Info(t, b, stream).Config.MaxMsgsPerSubject; got != tt.want || len(drifts) > 0 {
 				t.Errorf("limit %d, want %d; drift: %v", got, tt.want, drifts)
 			}
 		})
@@ -307,6 +340,22 @@ func TestStreamsAreMeasured(t *testing.T) {
 		}
 		if limit, has := got["syncopate_nats_stream_limit_bytes "+stream]; has {
 			t.Errorf("%s has a limit of %v", stream, limit)
+		}
+	}
+}
+
+// mutation: measure that does not ask for a leader makes this fail: what was seen last is shown for
+// ever.
+func TestAStreamWithoutALeaderIsNotMeasured(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	c := bustest.Offline(t, bus.Config{Metrics: bus.NewMetrics(reg)})
+	for _, leader := range []string{"", "a"} {
+		info := &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: leader}}
+		info.Config.Name = c.Names.ResultsStream()
+		c.Measure(info)
+		if n, err := testutil.GatherAndCount(reg, "syncopate_nats_stream_bytes"); err != nil || n != len(leader) {
+			t.Errorf("leader %q: %d streams are measured, %v", leader, n, err)
 		}
 	}
 }

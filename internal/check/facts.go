@@ -190,6 +190,7 @@ type Stream struct {
 	Behind   []string // replicas that are offline or lag behind
 	Leader   bool     // it has one
 	Drifts   []string
+	Slight   []string // drifts that do no harm
 }
 
 // Consumers are those of results, one for each partition.

@@ -186,6 +186,7 @@ var cases = map[string]struct {
 	"no stream":                            {func(f *Facts) { f.NATS.Streams[0].Missing = true }, map[Code]Verdict{NATSStreams: Failed}},
 	"a stream that may not be asked about": {func(f *Facts) { f.NATS.Streams[0].Unread = lost }, map[Code]Verdict{NATSStreams: Unknown}},
 	"a stream without a leader":            {func(f *Facts) { f.NATS.Streams[0].Leader = false }, map[Code]Verdict{NATSStreams: Failed}},
+	"a stream without a limit of old":      {func(f *Facts) { f.NATS.Streams[0].Slight = []string{"limit"} }, map[Code]Verdict{NATSDrift: Warning}},
 	"a stream with other subjects":         {func(f *Facts) { f.NATS.Streams[0].Drifts = []string{"subjects"} }, map[Code]Verdict{NATSDrift: Failed}},
 	"a stream on one server":               {func(f *Facts) { f.NATS.Streams[0].Replicas = 1 }, map[Code]Verdict{NATSReplicas: Warning, CoalescedOnOne: Warning}},
 	"a replica that is away":               {func(f *Facts) { f.NATS.Streams[0].Behind = []string{"n2"} }, map[Code]Verdict{NATSReplicas: Warning}},

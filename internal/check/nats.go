@@ -46,9 +46,7 @@ func judgeStreams(f Facts) []Finding {
 	var there, drift, replicas []Finding
 	for _, s := range n.Streams {
 		there = append(there, s.there()...)
-		if len(s.Drifts) > 0 {
-			drift = append(drift, NATSDrift.find(Failed, "nats stream edit, or the operator's flags: of a stream that exists the operator only raises its limits", "%s: %s", s.Name, some(s.Drifts)))
-		}
+		drift = append(drift, s.drift()...)
 		if len(s.Behind) > 0 {
 			replicas = append(replicas, NATSReplicas.find(Warning, "look at the NATS servers: nats server report jetstream", "%s: replicas are away or behind: %s", s.Name, some(s.Behind)))
 		}
@@ -71,6 +69,17 @@ func (s Stream) there() []Finding {
 		return []Finding{NATSStreams.find(Failed, "look at the NATS servers: most of them must be up", "stream %s has no leader: it takes nothing", s.Name)}
 	}
 	return nil
+}
+
+// drift says what is not as the operator makes it.
+func (s Stream) drift() (found []Finding) {
+	if len(s.Drifts) > 0 {
+		found = append(found, NATSDrift.find(Failed, "nats stream edit, or the operator's flags: of a stream that exists the operator only raises its limits", "%s: %s", s.Name, some(s.Drifts)))
+	}
+	if len(s.Slight) > 0 {
+		found = append(found, NATSDrift.find(Warning, "nats stream edit, or wait: an older operator does not give it, nor where letters of a run that may be redriven would be lost", "%s: %s", s.Name, some(s.Slight)))
+	}
+	return found
 }
 
 // single says that a stream is kept by one server.

@@ -132,6 +132,12 @@ func (n Names) DeadLetter(reason, runUID string) string {
 	return fmt.Sprintf("%s.deadletters.%s.%s", n.Prefix, reason, runUID)
 }
 
+// DeadLetterOf is the subject of the dead letters of one attempt. A subject has a limit of letters:
+// so none that may be redriven pushes out another one's.
+func (n Names) DeadLetterOf(reason string, id JobID) string {
+	return fmt.Sprintf("%s.deadletters.%s.%s", n.Prefix, reason, strings.Join(id.tokens(), "."))
+}
+
 // Durable is the name of the consumer that all workers of a topic share.
 func Durable(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 

@@ -17,7 +17,7 @@ func TestNamesAreAsPublished(t *testing.T) {
 	got := []string{
 		n.JobsStream(), n.ResultsStream(), n.DeadLettersStream(), n.ControlStream(), Names{Prefix: "my-team"}.JobsStream(),
 		n.Job("web.fetch", id), n.TopicJobs("web.fetch"), n.Result(id),
-		n.PartitionResults(7), n.Control("run-1"), n.DeadLetter("rejected", "run-1"), n.DeadLetter("rejected", "a.b"), Durable("web.fetch"),
+		n.PartitionResults(7), n.Control("run-1"), n.DeadLetter("rejected", "run-1"), n.DeadLetter("rejected", "a.b"), n.DeadLetterOf("late", id), Durable("web.fetch"),
 		id.String(), ResultMsgID(id, "k.t"), StartedMsgID(id, "k.t"),
 	}
 	want := []string{
@@ -25,6 +25,7 @@ func TestNamesAreAsPublished(t *testing.T) {
 		"syncopate.jobs.web.fetch.run-1.fetch.3.2", "syncopate.jobs.web.fetch.*.*.*.*",
 		"syncopate.results.60.run-1.fetch.3.2",
 		"syncopate.results.07.>", "syncopate.control.run-1", "syncopate.deadletters.rejected.run-1", "syncopate.deadletters.rejected.-",
+		"syncopate.deadletters.late.run-1.fetch.3.2",
 		"web_fetch", "run-1/fetch/3/2", "run-1/fetch/3/2/k.t", "run-1/fetch/3/2/k.t/started",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -115,7 +115,7 @@ func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
 func (a *Attack) deadLetter(ctx context.Context, runUID string) error {
 	names := a.scene.names()
 	return until(ctx, func() (bool, error) {
-		n, err := a.messages(ctx, names.DeadLettersStream(), names.Prefix+".deadletters.*."+runUID)
+		n, err := a.messages(ctx, names.DeadLettersStream(), names.Prefix+".deadletters.*."+runUID+".>")
 		return n > 0, err
 	})
 }

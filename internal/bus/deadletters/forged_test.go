@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,8 @@ func TestForgedResultsPushOutNobodysDeadLetters(t *testing.T) {
 	}
 }
 
-// mutation: headers or more bytes of the sender, or a rune in the middle, make this fail.
+// mutation: headers or more bytes of the sender, a token longer than ours are, or a rune in the
+// middle, make this fail.
 func TestWhatCanNeverBeAppliedKeepsNoBulk(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -70,6 +72,7 @@ func TestWhatCanNeverBeAppliedKeepsNoBulk(t *testing.T) {
 		e.Subject += strings.Repeat("x", n)
 		if e.Body = long; n == 3 {
 			e.Body = []byte("short")
+			e.Header.Set(protocol.HeaderToken, strings.Repeat("k", 129))
 		}
 		if err := w.Write(t.Context(), e); err != nil {
 			t.Fatal(err)
@@ -77,7 +80,7 @@ func TestWhatCanNeverBeAppliedKeepsNoBulk(t *testing.T) {
 	}
 	d := tool(t, s)
 	listed, _ := list(t, d, deadletters.Filter{}, 10)
-	for n, want := range []struct{ size, least, most, headers int }{{80 << 10, 4000, 4096, 0}, {80 << 10, 4000, 4096, 0}, {80 << 10, 4000, 4096, 1}, {5, 5, 5, 0}} {
+	for n, want := range []struct{ size, least, most, headers int }{{80 << 10, 4000, 4096, 1}, {80 << 10, 4000, 4096, 1}, {80 << 10, 4000, 4096, 1}, {5, 5, 5, 0}} {
 		l, err := d.Get(t.Context(), uint64(n+1))
 		if err != nil {
 			t.Fatal(err)
@@ -126,6 +129,7 @@ func TestALetterWithoutATokenIsOfNoKnownRun(t *testing.T) {
 		"what says to be of it":       {deadletters.Filter{RunUID: "run-1", Reason: "rejected"}, 10, []uint64{1, 4, 5, 7}, 0},
 		"the first that say so":       {deadletters.Filter{RunUID: "run-1", Reason: "rejected"}, 2, []uint64{1, 4}, 2},
 		"one where others come after": {deadletters.Filter{RunUID: "run-2", Reason: "rejected"}, 1, []uint64{2}, 1},
+		"a part of a run":             {deadletters.Filter{RunUID: "run-1"}, 1, []uint64{3}, 0},
 		"all":                         {deadletters.Filter{}, 10, []uint64{1, 2, 3, 4, 5, 6, 7}, 0},
 	} {
 		letters, more := list(t, d, tt.filter, tt.limit)
@@ -139,5 +143,53 @@ func TestALetterWithoutATokenIsOfNoKnownRun(t *testing.T) {
 		if !slices.Equal(got, tt.want) || more != tt.more {
 			t.Errorf("%s: %v and %d more, want %v and %d", name, got, more, tt.want, tt.more)
 		}
+	}
+}
+
+// mutation: letters of a run on one subject make this fail: it has a limit of 102.
+func TestALimitOfASubjectLosesNoLetterThatMayBeRedriven(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: s.URL(), MaxBytes: bus.MaxBytes{DeadLetters: 4 << 20}})
+	w := deadletters.NewWriter(conn)
+	for n := range 200 {
+		e := entry(conn.Names, n+1, deadletters.ReasonDeliveriesExhausted, "run-1")
+		e.Subject = conn.Names.Result(protocol.JobID{RunUID: "run-1", Step: "fetch", Item: strconv.Itoa(n), Attempt: 1})
+		e.Body = []byte("small")
+		if err := w.Write(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range map[string]deadletters.Filter{"all": {}, "a run": {RunUID: "run-1"}, "a reason": {Reason: deadletters.ReasonDeliveriesExhausted}} {
+		letters, more := list(t, tool(t, s), f, 1000)
+		if len(letters) != 200 || more != 0 || letters[0].RunUID != "run-1" {
+			t.Errorf("%s: %d letters and %d more: %+v", name, len(letters), more, letters[:min(1, len(letters))])
+		}
+	}
+	if letters, _ := list(t, tool(t, s), deadletters.Filter{RunUID: "run-2"}, 10); len(letters) != 0 {
+		t.Errorf("letters of another run: %+v", letters)
+	}
+}
+
+// mutation: a sender's headers that are copied into a letter which is whole make this fail.
+func TestASenderSaysNothingOfItsLetter(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: s.URL()})
+	e := entry(conn.Names, 1, deadletters.ReasonDeliveriesExhausted, "run-1")
+	e.Header[deadletters.HeaderTruncated], e.Header[deadletters.HeaderSize] = []string{"headers,body"}, []string{"1000000"}
+	e.Header["syncopate-dead-letter-size"] = []string{"1000000"}
+	if err := deadletters.NewWriter(conn).Write(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	l, err := tool(t, s).Get(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Truncated || l.Size != len(e.Body) || l.Hopeless() != "" {
+		t.Errorf("of %d bytes, truncated: %t, hopeless: %q", l.Size, l.Truncated, l.Hopeless())
+	}
+	if headers := l.OriginalHeader(); len(headers) != 2 || headers["X-Own"] == nil || headers[protocol.HeaderToken] == nil {
+		t.Errorf("headers: %v", headers)
 	}
 }

@@ -143,8 +143,8 @@ func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subjects []str
 }
 
 // read hands over the pending letters that f picks for as long as take wants more, and gives how
-// many are left. Those that only say of which run they are lie among those of all runs, so it reads
-// them to the end to know how many more there are.
+// many are left. Of a run it reads to the end to know that: those that only say of which run they
+// are lie among those of all runs, or, where they are old, among those that are known to be of it.
 func (d *Store) read(ctx context.Context, c jetstream.Consumer, f Filter, pending int, take func(Letter) bool) (more int, err error) {
 	if pending == 0 {
 		return 0, nil
@@ -154,7 +154,7 @@ func (d *Store) read(ctx context.Context, c jetstream.Consumer, f Filter, pendin
 		return 0, err
 	}
 	defer messages.Stop()
-	for wants := true; pending > 0 && (wants || f.claims()); {
+	for wants := true; pending > 0 && (wants || f.RunUID != ""); {
 		var l Letter
 		if l, pending, err = d.next(ctx, messages); err != nil {
 			return 0, err
@@ -244,8 +244,8 @@ func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.T
 	if l.Reason == "" {
 		l.Reason = tokens[0]
 	}
-	if uid := tokens[len(tokens)-1]; len(tokens) > 1 && uid != "-" {
-		l.RunUID = uid
+	if len(tokens) > 1 && tokens[1] != "-" {
+		l.RunUID = tokens[1]
 	}
 	if l.Unproved = unproved(l.Reason); l.Unproved {
 		id, _ := d.names.ParseResult(l.Subject) // what names no job names no run
@@ -254,8 +254,8 @@ func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.T
 	return l
 }
 
-// subjects has the letters that f picks, and others. Before letters without a valid token had one
-// subject, they were on that of the run that they named.
+// subjects has the letters that f picks, and others. Letters of before have the run at the end of
+// their subject: what may be redriven, and what has no valid token and only names the run.
 func (d *Store) subjects(f Filter) ([]string, error) {
 	reason, uid := "*", "*"
 	if f.Reason != "" {
@@ -269,7 +269,8 @@ func (d *Store) subjects(f Filter) ([]string, error) {
 		}
 		uid = f.RunUID
 	}
-	subjects := []string{d.names.Prefix + ".deadletters." + reason + "." + uid}
+	ofRun := d.names.Prefix + ".deadletters." + reason + "." + uid
+	subjects := []string{ofRun, ofRun + ".>"}
 	if f.claims() {
 		subjects = append(subjects, d.names.DeadLetter(reason, ""))
 	}

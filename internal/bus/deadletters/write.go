@@ -47,9 +47,11 @@ const (
 
 const (
 	maxErrorText = 512
-	// keptOfHopeless is how many bytes of subject and body a letter has whose message can never be
-	// applied, so that people see what was sent: whoever may publish results can send any number.
+	// keptOfHopeless is how many bytes of subject, token and body a letter has whose message
+	// can never be applied, so that people see what was sent: whoever may publish results can
+	// send any number.
 	keptOfHopeless = 4 << 10
+	maxToken       = 128 // none of ours is longer
 	natsHeaders    = "Nats-"
 	headerDead     = "Syncopate-Dead-Letter-"
 )
@@ -98,8 +100,14 @@ func (w *Writer) message(e Entry) *nats.Msg {
 		return w.remains(e)
 	}
 	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, e.RunUID))
+	if id, err := w.conn.Names.ParseResult(e.Subject); err == nil {
+		m.Subject = w.conn.Names.DeadLetterOf(e.Reason, id)
+	}
 	m.Data = e.Body
 	for name, values := range e.Header {
+		if begins(name, headerDead) { // they would say of the letter what its sender wants
+			continue
+		}
 		// The server would act on these: drop the letter as a duplicate, expect a sequence,
 		// let it expire. So would who lists letters.
 		if reserved(name) {
@@ -123,15 +131,19 @@ func (w *Writer) remains(e Entry) *nats.Msg {
 	if unproved(e.Reason) {
 		uid = ""
 	}
+	token := e.Header.Get(protocol.HeaderToken)
+	if len(token) > maxToken {
+		token = ""
+	}
 	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, uid))
-	m.Data = beginning(e.Body, max(0, keptOfHopeless-len(e.Subject)))
+	m.Data = beginning(e.Body, max(0, keptOfHopeless-len(e.Subject)-len(token)))
 	m.Header.Set(HeaderTruncated, "headers")
 	if len(m.Data) < len(e.Body) {
 		m.Header.Set(HeaderTruncated, "headers,body")
 		m.Header.Set(HeaderSize, strconv.Itoa(len(e.Body)))
 	}
-	if e.Reason == ReasonResultRejected { // its token was valid, so it is as short as ours are
-		m.Header.Set(protocol.HeaderToken, e.Header.Get(protocol.HeaderToken))
+	if token != "" { // it may be of a key that comes back from a backup
+		m.Header.Set(protocol.HeaderToken, token)
 	}
 	w.explain(m.Header, e)
 	return m
@@ -168,8 +180,12 @@ func (w *Writer) explain(h nats.Header, e Entry) {
 // that takes a message without a body, as all are in a list, for a word of the server if it
 // has a status.
 func reserved(name string) bool {
-	return len(name) >= len(natsHeaders) && strings.EqualFold(name[:len(natsHeaders)], natsHeaders) ||
-		strings.EqualFold(name, "Status") || strings.EqualFold(name, "Description")
+	return begins(name, natsHeaders) || strings.EqualFold(name, "Status") || strings.EqualFold(name, "Description")
+}
+
+// begins says whether a name of a header begins so, in any case.
+func begins(name, prefix string) bool {
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
 // Text is what a dead letter has of its cause: a line of 512 bytes at most. The cause may repeat a

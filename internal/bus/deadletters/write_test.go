@@ -36,7 +36,7 @@ func TestADeadLetterKeepsBytesAndHeaders(t *testing.T) {
 		t.Fatalf("%d dead letters", len(letters))
 	}
 	l := letters[0]
-	if string(l.Data) != body || l.Subject != "syncopate.deadletters.bad_output.run-1" {
+	if string(l.Data) != body || l.Subject != "syncopate.deadletters.bad_output.run-1.fetch.-.1" {
 		t.Errorf("dead letter %s: %s", l.Subject, l.Data)
 	}
 	headers := map[string]string{}

@@ -20,6 +20,9 @@ const (
 	maxEcho = 8 << 20
 	// echoCost is what a message takes beside its bytes.
 	echoCost = 256
+	// echoPause is how long it waits after a failure, and echoTries how often it tries.
+	echoPause = 5 * time.Second
+	echoTries = 12
 )
 
 // echo keeps the cancels that come soon after a reconnect. They are sent once more at the end of
@@ -29,7 +32,7 @@ type echo struct {
 	reconnects uint64    // of the connection, as last seen
 	until      time.Time // cancels are kept until then
 	kept       []*nats.Msg
-	bytes      int
+	bytes      int // of what is kept, and of what is on its way
 }
 
 // left is for how long cancels are to be kept from now on. The time begins with the first call
@@ -44,11 +47,13 @@ func (e *echo) left(conn *bus.Conn) time.Duration {
 	return e.until.Sub(now)
 }
 
+func echoBytes(m *nats.Msg) int { return len(m.Data) + len(m.Subject) + echoCost }
+
 // keep says whether this is the first message that is kept.
 func (e *echo) keep(m *nats.Msg) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	cost := len(m.Data) + len(m.Subject) + echoCost
+	cost := echoBytes(m)
 	if e.bytes+cost > maxEcho {
 		return false
 	}
@@ -56,12 +61,29 @@ func (e *echo) keep(m *nats.Msg) (first bool) {
 	return len(e.kept) == 1
 }
 
+// take gives what is kept. Each message is to be dropped, or put back.
 func (e *echo) take() []*nats.Msg {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := e.kept
-	e.kept, e.bytes = nil, 0
+	e.kept = nil
 	return kept
+}
+
+// drop forgets messages that were taken.
+func (e *echo) drop(messages ...*nats.Msg) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range messages {
+		e.bytes -= echoBytes(m)
+	}
+}
+
+// putBack keeps messages that were taken, before those that came meanwhile.
+func (e *echo) putBack(messages []*nats.Msg) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kept = append(messages, e.kept...)
 }
 
 // again has a cancel that was sent sent once more, if the connection was not there shortly before.
@@ -71,17 +93,39 @@ func (q *Queue) again(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-// repeat sends what is kept at the end of its time. It ends with the connection.
+// repeat sends what is kept at the end of its time. What fails is tried again after a pause, and
+// after another such time if the connection was gone. It ends with the connection.
 func (q *Queue) repeat(ctx context.Context) {
-	for left := q.echo.left(q.conn); left > 0; left = q.echo.left(q.conn) {
-		if !bus.Pause(q.conn, left) {
+	for try := 1; ; try++ {
+		for left := q.echo.left(q.conn); left > 0; left = q.echo.left(q.conn) {
+			if !bus.Pause(q.conn, left) {
+				return
+			}
+		}
+		rest, err := q.sendKept(ctx)
+		if err == nil {
+			return
+		}
+		if try == echoTries {
+			q.echo.drop(rest...)
+			q.conn.Log.Info("Cancels were not sent again, workers may have missed them", "cancels", len(rest), "cause", err.Error())
+			return
+		}
+		q.echo.putBack(rest)
+		if !bus.Pause(q.conn, echoPause) {
 			return
 		}
 	}
-	for i, m := range q.echo.take() {
+}
+
+// sendKept sends what is kept until one fails, and gives what is left.
+func (q *Queue) sendKept(ctx context.Context) (rest []*nats.Msg, err error) {
+	kept := q.echo.take()
+	for i, m := range kept {
 		if err := q.sendControl(ctx, m); err != nil {
-			q.conn.Log.Info("Cancels were not sent again, workers may have missed them", "sent", i, "cause", err.Error())
-			return
+			return kept[i:], err
 		}
+		q.echo.drop(m)
 	}
+	return nil, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -71,5 +72,67 @@ func TestACancelAfterAReconnectReachesWorkersThatComeLater(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, subjects); diff != "" {
 		t.Errorf("control messages (-want +got):\n%s", diff)
+	}
+}
+
+// A stream that is full refuses a message which its listeners hear all the same.
+//
+// mutation: an echo that forgets the others when one fails makes this fail.
+func TestACancelThatCannotBeSentAgainAtOnceIsTriedLater(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	clk := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
+	q := newQueue(t, s, func(c *config) { c.Clock = clk })
+	s.Restart()
+	bustest.Eventually(t, "the operator is back", func() bool { return q.conn.NATS.Stats().Reconnects > 0 && q.conn.Connected() })
+	for run := 1; run <= 2; run++ {
+		if err := q.Cancel(t.Context(), fmt.Sprintf("run-%d", run), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream := func(discard jetstream.DiscardPolicy, most int64) {
+		t.Helper()
+		config := bustest.Info(t, q.conn, q.conn.Names.ControlStream()).Config
+		config.Discard, config.MaxMsgs = discard, most
+		if _, err := q.conn.JetStream.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := listen(t, s, q)
+	stream(jetstream.DiscardNew, 2)
+	bustest.Eventually(t, "it is tried", func() bool {
+		clk.Step(10 * time.Second)
+		return len(got) > 0
+	})
+	stream(jetstream.DiscardOld, -1)
+	bustest.Eventually(t, "the other is sent, too", func() bool {
+		clk.Step(10 * time.Second)
+		for len(got) > 0 {
+			if m := <-got; m.Subject == q.conn.Names.Control("run-2") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// mutation: a message that is put back and counted twice, or dropped and counted for ever, makes
+// this fail.
+func TestWhatIsSentAgainIsBounded(t *testing.T) {
+	t.Parallel()
+	var e echo
+	m := &nats.Msg{Data: make([]byte, maxEcho/2)}
+	if !e.keep(m) || e.keep(m) || len(e.kept) != 1 {
+		t.Fatal("it keeps more than its bound")
+	}
+	taken := e.take()
+	if e.keep(m) {
+		t.Error("what is on its way has no room")
+	}
+	if e.putBack(taken); e.keep(m) || len(e.kept) != 1 {
+		t.Error("what was put back has no room")
+	}
+	if e.drop(e.take()...); !e.keep(m) {
+		t.Error("what is gone takes room")
 	}
 }

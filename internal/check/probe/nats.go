@@ -90,10 +90,16 @@ func streamOf(s bus.Sight, settingsUnknown bool) check.Stream {
 		out.Leader, out.Behind = c.Leader != "", behind(c)
 	}
 	for _, d := range s.Drifts {
-		if settingsUnknown && (d.Field == "num_replicas" || d.Field == "storage") {
+		slight := d.Field == bus.FieldSubjectLimit // an older operator does not give it
+		if settingsUnknown && (slight || d.Field == "num_replicas" || d.Field == "storage") {
 			continue // what the operator was told is not known
 		}
-		out.Drifts = append(out.Drifts, fmt.Sprintf("%s is %s, and the operator makes it with %s", d.Field, short(d.Got), short(d.Want)))
+		text := fmt.Sprintf("%s is %s, and the operator makes it with %s", d.Field, short(d.Got), short(d.Want))
+		if slight {
+			out.Slight = append(out.Slight, text)
+			continue
+		}
+		out.Drifts = append(out.Drifts, text)
 	}
 	return out
 }

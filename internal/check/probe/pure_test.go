@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -63,6 +65,19 @@ func TestSettings(t *testing.T) {
 	want := check.Settings{Leader: true, StreamReplica: 3, Memory: true, Storage: 16 << 30, NATSURL: "a", RedisAddrs: "b"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// mutation: a limit that follows from settings which are not known, or one that an older operator
+// does not give, which is told as a failure, makes this fail.
+func TestTheLimitOfASubjectIsNoFailure(t *testing.T) {
+	s := bus.Sight{Info: &jetstream.StreamInfo{}, Drifts: []bus.Drift{
+		{Field: "max_msgs_per_subject", Want: "10000", Got: "-1"}, {Field: "subjects", Want: "a", Got: "b"}, {Field: "num_replicas", Want: "3", Got: "1"},
+	}}
+	for unknown, want := range map[bool][2]int{true: {1, 0}, false: {2, 1}} {
+		if got := streamOf(s, unknown); len(got.Drifts) != want[0] || len(got.Slight) != want[1] {
+			t.Errorf("settings unknown: %t: %q and %q", unknown, got.Drifts, got.Slight)
+		}
 	}
 }
 

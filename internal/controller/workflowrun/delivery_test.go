@@ -127,7 +127,7 @@ var _ = Describe("a result that the API server refuses", func() {
 
 		letters := w.deadLetters(ctx)
 		Expect(letters).To(HaveLen(1))
-		Expect(letters[0].Subject).To(Equal(w.names.DeadLetter("DeliveriesExhausted", string(run.UID))))
+		Expect(letters[0].Subject).To(Equal(w.names.DeadLetterOf("DeliveriesExhausted", id)))
 		Expect(string(letters[0].Data)).To(Equal(succeeded(id)))
 		token := testKeys.Sign(id)
 		Expect(letters[0].Header.Get(protocol.HeaderToken)).To(Equal(token))

@@ -37,7 +37,7 @@ const (
 	ReasonWaitingForParent = "WaitingForParent"
 	// ReasonWaitingForWorkflow (False): the Workflow of spec.workflowRef, or its revision, does not
 	// exist. The run ends as WorkflowNotFound if it does not come within a minute. Or it exists,
-	// and cannot be had for now: the run waits.
+	// and cannot be had for now: the run waits. queueTimeoutSeconds bounds both.
 	ReasonWaitingForWorkflow = "WaitingForWorkflow"
 	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a
 	// reason of Succeeded=Unknown.

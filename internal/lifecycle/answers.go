@@ -18,6 +18,7 @@ type questions struct {
 
 	waiting   map[protocol.JobID]bool // what is over, and waits for the object store with its output: answers to attempts above all
 	deferred  bool                    // a time-out that is due waits for answers
+	outputs   bool                    // it waits for outputs of what is over
 	outOfTime bool                    // it is a deadline of the run: nothing begins any more
 }
 
@@ -46,7 +47,7 @@ func (a *questions) runTimedOut(at time.Time, anyAnswerable func() bool) bool {
 	case at.IsZero() || a.now.Before(at):
 		return false
 	case len(a.waiting) > 0 && !a.known.GivenUp(a.now):
-		a.deferred = true
+		a.deferred, a.outputs = true, true
 	case !anyAnswerable() || a.timedOut(at):
 		return true
 	}
@@ -60,7 +61,7 @@ func (a *questions) arrived(id protocol.JobID) bool {
 	if !a.waiting[id] || a.known.GivenUp(a.now) {
 		return false
 	}
-	a.deferred = true
+	a.deferred, a.outputs = true, true
 	return true
 }
 

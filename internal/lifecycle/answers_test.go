@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -286,10 +287,79 @@ func TestADeadlineWaitsForOutputsOnTheirWay(t *testing.T) {
 			if out.Status.CompletedAt != nil || !out.Deferred || !in.Glance && !out.Needs.Outputs() || in.Glance && !out.Changed {
 				t.Errorf("needs outputs: %t, deferred %t, the run is %s", out.Needs.Outputs(), out.Deferred, outcomeOf(&out.Status))
 			}
-			in.Answers.MissingSince, in.Answers.Cause = in.Now.Add(-time.Minute), "no quorum"
-			if out = Decide(in); outcomeOf(&out.Status) != "TimedOut/DeadlineExceeded" {
-				t.Errorf("after a minute it is %s", outcomeOf(&out.Status))
+			in.Answers.MissingSince, in.Answers.Cause = in.Now.Add(-time.Second), "no quorum"
+			const why = "outputs of what is over cannot be read or stored since "
+			out = Decide(in)
+			if c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded); in.Lock.State == LockHeld && (!strings.Contains(c.Message, why) || out.Events[0].Reason != "TimeoutWaits") {
+				t.Errorf("while it waits: %s; events %v", c.Message, out.Events)
+			}
+			in.Answers.MissingSince = in.Now.Add(-time.Minute)
+			out = Decide(in)
+			c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
+			if outcomeOf(&out.Status) != "TimedOut/DeadlineExceeded" || !strings.Contains(c.Message, why) || !strings.Contains(c.Message, "no quorum") {
+				t.Errorf("after a minute it is %s: %s", outcomeOf(&out.Status), c.Message)
 			}
 		})
+	}
+}
+
+// mutation: words about a clean-up that is over which do not look at what was lacking
+// make this fail.
+func TestACleanUpThatIsOutOfTimeSaysWhatItCouldNotHave(t *testing.T) {
+	in := outOfTime(t, newStep("a"))
+	in.Run.Spec.ActiveDeadlineSeconds, in.Run.Spec.FinallyTimeoutSeconds = nil, 60
+	in.Run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+	in.Run.Status = nil
+	advance(t, in.Run, epoch)
+	advance(t, in.Run, epoch, succeeded("a", 1, `1`))
+	in.Answers = Answers{MissingSince: in.Now.Add(-time.Minute), Cause: "no quorum"}
+	for name, results := range map[string][]Result{
+		"whether workers answered in time cannot be found out since ": nil,
+		"outputs of what is over cannot be read or stored since ":     {objects{}.put("f", 1, text(100_000))},
+	} {
+		in.Results = results
+		out := Decide(in)
+		c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
+		if outcomeOf(&out.Status) != "Failed/FinallyTimeout" || !strings.Contains(c.Message, name) || !strings.Contains(c.Message, "no quorum") {
+			t.Errorf("%s: %s: %s", name, outcomeOf(&out.Status), c.Message)
+		}
+	}
+	in.Results, in.Answers.AsOf = nil, in.Now
+	out := Decide(in)
+	if c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded); strings.Contains(c.Message, "no quorum") {
+		t.Errorf("with an answer: %s", c.Message)
+	}
+}
+
+// mutations: decideUnlocked without the signals, without child runs, or with these before the
+// deletion of the run, fails a case.
+func TestWhatIsAtHandCountsInAnEndWithoutTheLock(t *testing.T) {
+	child := childInTime(t, Child{Output: []byte(`{"x":1}`)})
+	deleted := childInTime(t, Child{})
+	deleted.Run.DeletionTimestamp = &metav1.Time{Time: epoch}
+	for name, c := range deleted.Children {
+		c.State = ChildGone
+		deleted.Children[name] = c
+	}
+	approved := outOfTime(t, newStep("a", approval(func(*v1alpha1.Approval) {})))
+	approved.Signals = []Signal{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(59 * time.Second)}}
+	for name, c := range map[string]struct {
+		in   Input
+		want string
+	}{
+		"a child run that succeeded":           {child, "Succeeded/Succeeded"},
+		"an approval":                          {approved, "Succeeded/Succeeded"},
+		"a child run that goes before the run": {deleted, "Cancelled/Terminated"},
+	} {
+		for _, lock := range []Lock{held(1), busy(), unavailable()} {
+			c.in.Lock = lock
+			if out := Decide(c.in); outcomeOf(&out.Status) != c.want {
+				t.Errorf("%s, lock %v: %s, not %s", name, lock.State, outcomeOf(&out.Status), c.want)
+			}
+		}
+		c.in.Lock, c.in.Now, c.in.Run.DeletionTimestamp = busy(), epoch.Add(59*time.Second), nil
+		if out := Decide(c.in); out.Changed {
+			t.Errorf("%s, in time: it is %s", name, outcomeOf(&out.Status))
+		}
 	}
 }

@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -34,12 +36,12 @@ func endDeleted(d *draft) {
 // passDeadlines ends a run that took too long since it was admitted or, where that clock was
 // started, waited too long before; and one whose finally steps took too long.
 func passDeadlines(d *draft) {
-	if d.answers.runTimedOut(status.ActiveDeadline(d.run, &d.st), func() bool { return anyAnswerable(d) }) {
-		finish(d, report.DeadlineExceeded(d.run, &d.st))
+	if at := status.ActiveDeadline(d.run, &d.st); d.answers.runTimedOut(at, func() bool { return anyAnswerable(d) }) {
+		finish(d, report.DeadlineExceeded(d.run, &d.st, unheard(d, at)))
 		return
 	}
-	if d.answers.runTimedOut(status.FinallyEnd(d.run, &d.st), func() bool { return anyAnswerable(d) }) {
-		cleanUpTimedOut(d)
+	if at := status.FinallyEnd(d.run, &d.st); d.answers.runTimedOut(at, func() bool { return anyAnswerable(d) }) {
+		endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st, unheard(d, at)))
 		return
 	}
 	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
@@ -55,9 +57,13 @@ func passQueueDeadline(d *draft) {
 	}
 }
 
-// cleanUpTimedOut ends a run whose finally steps took too long.
-func cleanUpTimedOut(d *draft) {
-	endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st))
+// unheard says what a deadline of the run that is over was decided without; "": nothing.
+func unheard(d *draft, at time.Time) string {
+	outputs := len(d.answers.waiting) > 0
+	if !outputs && !anyAnswerable(d) {
+		return ""
+	}
+	return report.DeadlineUnheard(&d.in.Answers, outputs, at, d.now)
 }
 
 // endWithoutRoom ends a run whose status cannot grow: the API server refused a write for its size,

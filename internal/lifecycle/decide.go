@@ -69,9 +69,9 @@ func forced(d *draft) {
 	runStages(d, endDeleted, followParent, shutDown, passDeadlines, passQueueDeadline)
 }
 
-// decideUnlocked ends the run, or announces its end, if it has to end now. Results count in a write
-// that happens anyway, since after it they would have no effect, and so do steps that are all over.
-// For them alone nothing is written.
+// decideUnlocked ends the run, or announces its end, if it has to end now. What is at hand counts
+// in a write that happens anyway, since after it that would have no effect: results, signals, and
+// ends of child runs. So do steps that are all over. For them alone nothing is written.
 func decideUnlocked(in Input) *draft {
 	d := newDraft(in)
 	d.out.Verdicts = verdicts(in.Results, Waiting)
@@ -80,11 +80,11 @@ func decideUnlocked(in Input) *draft {
 		return d
 	}
 	with := newDraft(in)
-	runStages(with, applyResults, forced)
+	runStages(with, applyResults, applySignals, endDeleted, applyChildren, forced) // in Decide's order
 	if with.ends() {
 		return with
 	}
-	// A result at hand waits for the object store, or outputs of the run do, and the
+	// What is at hand waits for the object store, or outputs of the run do, and the
 	// deadline for it.
 	none := newDraft(in)
 	none.out.Verdicts = verdicts(in.Results, Waiting)

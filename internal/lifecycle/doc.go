@@ -149,9 +149,9 @@
 // The child's side is Input.Parent: what the parent that a run claims says of it. A child is let in
 // when its parent's status names it, by name and uid; nothing else does that, and no gate is asked.
 // It has no slot: its root has. It ends when its parent does not wait for it any more (also without
-// the lock), and is suspended while its parent is. All of that is pulled: each level reads the one
-// above, so a crash has nothing to forget. Before its first write a child is left alone for two
-// seconds, in which its parent names it: that saves a write.
+// the lock). Until then it is suspended while its parent is. All of that is pulled: each level
+// reads the one above, so a crash has nothing to forget. Before its first write a child is left
+// alone for two seconds, in which its parent names it: that saves a write.
 //
 // The specs of all levels, five at most, are validated at first sight of the run at the top. A
 // child is validated again by itself, for what its namespace permits; and by the API server, whose
@@ -232,9 +232,9 @@
 // they are. Only shutdown, deletion, the parent's end, activeDeadlineSeconds, finallyTimeoutSeconds
 // and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence =
 // status.fence + 1 and a fresh lease id, which fences out any holder. Results at hand, or found in
-// the stream, count in such a write, and may make it another end: after it they would have no
-// effect. For them alone nothing is written. If Redis cannot be used, a condition says so, written
-// without touching fence and lock.
+// the stream, count in such a write, as do signals and ends of child runs, and may make it another
+// end: after it they would have no effect. For them alone nothing is written. If Redis cannot be
+// used, a condition says so, written without touching fence and lock.
 //
 // A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and
 // dispatches is that of a holder, and the API server is the judge of it.

@@ -602,6 +602,42 @@ func TestAListOfADecisionThatWasNotWrittenIsNotBelieved(t *testing.T) {
 	}
 }
 
+// A run that was never written may have another Workflow, other inputs and another tenant
+// in the next decision.
+//
+// mutations: a ListName without the expression, without inputs, or without the tenant, fails one.
+func TestAListOfAnotherVersionOfTheRunIsNotBelieved(t *testing.T) {
+	version := func(items, inputs, tenant string) Input {
+		run := newRun(newStep("b", forEach(items, 1, ""), input(`{"item":"${item}"}`)))
+		run.Spec.Inputs = raw(inputs)
+		in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+		in.Tenant.Name = tenant
+		return in
+	}
+	for name, c := range map[string]struct{ first, second Input }{
+		"another expression": {version("${['old']}", `{}`, "acme"), version("${['new']}", `{}`, "acme")},
+		"other inputs":       {version("${[inputs.x]}", `{"x":"old"}`, "acme"), version("${[inputs.x]}", `{"x":"new"}`, "acme")},
+		"another tenant":     {version("${[run.tenant]}", `{}`, "old"), version("${[run.tenant]}", `{}`, "new")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := Decide(c.first)
+			if len(refused.Dispatch) != 1 || string(refused.Dispatch[0].Input) != `{"item":"old"}` || len(refused.Lists) != 1 {
+				t.Fatalf("dispatched %v, lists %v", refused.Dispatch, refused.Lists)
+			}
+			c.second.Lists = refused.Lists
+			out := Decide(c.second)
+			if len(out.Dispatch) != 1 || string(out.Dispatch[0].Input) != `{"item":"new"}` {
+				t.Fatalf("dispatched %v", out.Dispatch)
+			}
+			c.second.Run.Status = persisted(t, &out.Status)
+			j, err := render.New(c.second.Run, nil, refused.Lists).Job(out.Dispatch[0].ID)
+			if err != nil || string(j.Input) != `{"item":"new"}` {
+				t.Errorf("again it is %s, %v", j.Input, err)
+			}
+		})
+	}
+}
+
 // mutation: no merging of groups, or no limit by crowded, makes this fail.
 func TestGroupsOfItemsAreBounded(t *testing.T) {
 	run := fanOut(10_000, 1000, v1alpha1.Collect)

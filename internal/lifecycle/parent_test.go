@@ -73,6 +73,13 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 			},
 			&Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Cancelled (Cancelled)"},
 		},
+		"the step ended while it was suspended": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Spec.Suspend = true
+				p.Status.Steps[0].Phase = v1alpha1.StepCancelled
+			},
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Over: "does not wait for it: step sub is Cancelled"},
+		},
 		"another of its name": {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}},
 		"a child itself": {
 			func(_, p *v1alpha1.WorkflowRun) {
@@ -121,17 +128,31 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 	}
 }
 
-// mutation: SeenParent that takes an ended run for a suspended one makes this fail.
+// mutation: SeenParent that has a run follow the pause of one that ended, or that does not wait for
+// it any more, makes this fail.
 func TestAChildOfARunThatEndedWhileItWasSuspendedCleansUp(t *testing.T) {
-	run, parent := ownedRun(newStep("a")), aParent()
-	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
-	in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(run, parent)})
-	run.Status = persisted(t, new(Decide(in).Status))
-	parent.Spec.Suspend = true
-	ended1(parent, v1alpha1.RunCancelled, "Cancelled")
-	in.Parent = facts.SeenParent(run, parent)
-	if out := Decide(in); len(out.Dispatch) != 1 || out.Dispatch[0].ID.Step != "f" || out.Status.Phase != v1alpha1.RunRunning {
-		t.Errorf("dispatched %v, the run is %s", names(out.Dispatch), outcomeOf(&out.Status))
+	for name, end := range map[string]func(parent *v1alpha1.WorkflowRun){
+		"it ended": func(parent *v1alpha1.WorkflowRun) { ended1(parent, v1alpha1.RunCancelled, "Cancelled") },
+		"it was cancelled, and its own clean-up waits": func(parent *v1alpha1.WorkflowRun) {
+			parent.Status.Ending = &v1alpha1.EndingStatus{Phase: v1alpha1.RunCancelled, Reason: v1alpha1.ReasonCancelled, AnnouncedAt: *bounds.Micro(epoch)}
+			parent.Status.Steps[0].Phase = v1alpha1.StepCancelled
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run, parent := ownedRun(newStep("a")), aParent()
+			run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(run, parent)})
+			run.Status = persisted(t, new(Decide(in).Status))
+			parent.Spec.Suspend, parent.Status.Phase = true, v1alpha1.RunSuspended
+			in.Parent = facts.SeenParent(run, parent)
+			run.Status = persisted(t, new(Decide(in).Status))
+			end(parent)
+			in.Parent = facts.SeenParent(run, parent)
+			out := Decide(in)
+			if len(out.Dispatch) != 1 || out.Dispatch[0].ID.Step != "f" || out.Status.Phase != v1alpha1.RunRunning {
+				t.Errorf("dispatched %v, the run is %s", names(out.Dispatch), outcomeOf(&out.Status))
+			}
+		})
 	}
 }
 

@@ -11,13 +11,17 @@ import (
 )
 
 // missTemplate ends a run whose Workflow, or revision, does not exist: at once if the run followed
-// it before, else if it does not come in time.
+// it before, else if it does not come in time. An end that was announced stands, as where clean-up
+// fails.
 func missTemplate(d *draft) {
 	t := &d.in.Template
 	if t.Missing == "" || t.Patient {
 		return
 	}
-	if d.st.Workflow != nil || !d.now.Before(templateEnd(d)) {
+	switch {
+	case d.st.Ending != nil:
+		endAsAnnounced(d, report.WorkflowNotFound(t.Missing))
+	case d.st.Workflow != nil, !d.now.Before(templateEnd(d)):
 		endRun(d, report.WorkflowNotFound(t.Missing))
 	}
 }

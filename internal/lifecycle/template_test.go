@@ -36,6 +36,9 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 		},
 		Ending: &v1alpha1.EndingStatus{Phase: v1alpha1.RunSucceeded, Reason: v1alpha1.ReasonSucceeded, AnnouncedAt: *bounds.Micro(epoch)},
 	}})
+	cancelled := *cleaning
+	cancelled.Status = cleaning.Status.DeepCopy()
+	cancelled.Status.Ending.Phase, cancelled.Status.Ending.Reason = v1alpha1.RunCancelled, v1alpha1.ReasonCancelled
 	for name, c := range map[string]struct {
 		run    *v1alpha1.WorkflowRun
 		now    time.Time
@@ -44,14 +47,15 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 		reason string // of Succeeded, or Admitted while it waits
 		pin    string
 	}{
-		"found":                        {newRun(newStep("a")), epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
-		"pinned before":                {pinned, epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "first"},
-		"wrong inputs":                 {newRun(newStep("a")), epoch, Template{Revision: report1, Problems: []string{"spec.inputs.x: no"}}, v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, "abc"},
-		"not there":                    {bare, epoch, Template{Missing: "it is not"}, v1alpha1.RunQueued, v1alpha1.ReasonWaitingForWorkflow, ""},
-		"not there in time":            {bare, late, Template{Missing: "it is not"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, ""},
-		"gone after it was pinned":     {pinned, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
-		"gone while it cleans up":      {cleaning, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
-		"there late, which is in time": {newRun(newStep("a")), late, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
+		"found":                                  {newRun(newStep("a")), epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
+		"pinned before":                          {pinned, epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "first"},
+		"wrong inputs":                           {newRun(newStep("a")), epoch, Template{Revision: report1, Problems: []string{"spec.inputs.x: no"}}, v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, "abc"},
+		"not there":                              {bare, epoch, Template{Missing: "it is not"}, v1alpha1.RunQueued, v1alpha1.ReasonWaitingForWorkflow, ""},
+		"not there in time":                      {bare, late, Template{Missing: "it is not"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, ""},
+		"gone after it was pinned":               {pinned, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
+		"gone while it cleans up":                {cleaning, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
+		"gone while it cleans up after a cancel": {&cancelled, epoch, Template{Missing: "it is gone"}, v1alpha1.RunCancelled, v1alpha1.ReasonCancelled, "first"},
+		"there late, which is in time":           {newRun(newStep("a")), late, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decideTemplate(c.run, c.now, c.t)
@@ -89,8 +93,9 @@ func TestTemplate_AQueueTimeoutEndsTheWaitForAWorkflow(t *testing.T) {
 		t.Errorf("at first it is %s, and wakes at %s", d.Status.Phase, d.Wake)
 	}
 	run.Status = persisted(t, &d.Status)
-	if d = decideTemplate(run, d.Wake, waits); outcomeOf(&d.Status) != "TimedOut/QueueTimeout" {
-		t.Errorf("in the end it is %s", outcomeOf(&d.Status))
+	d = decideTemplate(run, d.Wake, waits)
+	if c := status.Condition(&d.Status, v1alpha1.ConditionSucceeded); outcomeOf(&d.Status) != "TimedOut/QueueTimeout" || !strings.Contains(c.Message, waits.Missing) {
+		t.Errorf("in the end it is %s: %s", outcomeOf(&d.Status), c.Message)
 	}
 }
 

@@ -133,7 +133,7 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.lookAgainAfter(ctx, err, "No answer about a slot")
 	}
 	for _, ask := range n.Locks {
-		asked, err := p.r.Holds.Ask(ctx, &p.mem.holds, p.locks, p.run, ask)
+		asked, err := p.r.Holds.Ask(ctx, &p.mem.holds, p.locks, withParent(p), ask)
 		p.locks = asked
 		p.lookAgainAfter(ctx, err, "No answer about locks")
 	}
@@ -141,6 +141,22 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
 	signalled := n.Signals && askSignals(ctx, p)
 	return n.Claim || n.Admission || len(n.Locks) > 0 || answered || signalled
+}
+
+// withParent is the run with the parent that it claims, also before a write pins that. Locks know
+// its tree by that, in which no run is cancelled for another, and rings are found.
+func withParent(p *pass) *v1alpha1.WorkflowRun {
+	parent := p.relatives.Parent
+	if parent == nil || p.run.Status != nil && p.run.Status.Parent != nil {
+		return p.run
+	}
+	run, claim := *p.run, parent.Claim
+	run.Status = &v1alpha1.WorkflowRunStatus{}
+	if p.run.Status != nil {
+		p.run.Status.DeepCopyInto(run.Status)
+	}
+	run.Status.Parent = &claim
+	return &run
 }
 
 // stayWithAnswers has a pass go on where it is that has got an answer which is not given again,

@@ -13,6 +13,21 @@ import (
 )
 
 var _ = Describe("locks over child runs", func() {
+	// mutation: a question for locks by a run whose parent is not pinned yet.
+	It("are not taken from the run at the top by a child that asks before its first write", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "r")
+		r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyCancelOldest})
+		sub := w.childStep("sub", `{"workloadClass":"CLASS","steps":[{"name":"in","locks":[{"semaphore":"`+sem+`"}],"job":{"topic":"work"}}]}`)
+		run := w.create(ctx, []v1alpha1.Step{sub}, withLocks([]v1alpha1.LockRequest{{Semaphore: sem}}))
+		leaf := r.childOf(ctx, run, "sub")
+		r.drive(ctx, leaf, func(now *v1alpha1.WorkflowRun) bool { return now.Status != nil && stepOf(now, "in").LockWait != nil })
+		Expect(w.get(ctx, run).Spec.Shutdown).To(BeEmpty())
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		r.finishAll(ctx, run)
+	}, NodeTimeout(2*patience))
+
 	waits := `{"workloadClass":"CLASS","steps":[{"name":"ask","approval":{}}],"finally":[{"name":"tidy","job":{"topic":"work"}}]}`
 	nested := `{"workloadClass":"CLASS","steps":[{"name":"in","run":{"spec":` + waits + `}}]}`
 	// mutations: Release, or audit, that does not look at what is below, a finished run that is

@@ -51,8 +51,8 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
 		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated
-		p.Suspended = false // nobody resumes what has ended, and the run cleans up
 	}
+	p.Suspended = p.Suspended && p.Over == "" // else the run cleans up, and the pause of a parent may have no end
 	return p
 }
 

@@ -19,7 +19,7 @@ type Template struct {
 	Revision *v1alpha1.WorkflowRevision // what the run follows, to be pinned in status
 	Problems []string                   // what is wrong with its inputs, each with its field; only used at first sight
 	Missing  string                     // why the run has no steps of a template: nothing but its end can be decided; "": it has
-	Patient  bool                       // what is missing exists, and is not to be had for now: the run waits without an end; not for a run that pinned it
+	Patient  bool                       // what is missing exists, and is not to be had for now: the run waits, without an end but queueTimeoutSeconds; not for a run that pinned it
 }
 
 // WithoutTemplate is a run whose revision is gone, as far as its status tells of its steps: enough

@@ -143,6 +143,16 @@ func (v *View) place(what string, sees []int, finally bool) string {
 	return key
 }
 
+// ofRun is a hash of what all expressions see of the run.
+func (v *View) ofRun() uint64 {
+	if v.runHash == 0 {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%q,%s", v.info, bounds.Raw(v.run.Spec.Inputs)) // fmt sorts the keys
+		v.runHash = h.Sum64()
+	}
+	return v.runHash
+}
+
 // state is a hash of what expressions see of a step.
 func (v *View) state(j int) uint64 {
 	if known, ok := v.states[j]; ok {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -147,10 +148,13 @@ func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 	return reads
 }
 
-// ListName names the items of step i by all that their expression sees. A decision that is not
-// written may have evaluated others: it did not know a result yet. No keys of locks have that name.
+// ListName names the items of step i by their expression, and by all that it sees. A decision that
+// is not written may have evaluated others: it did not know a result yet, or read another version
+// of the Workflow. No keys of locks have that name.
 func (v *View) ListName(i int) string {
-	return v.place("list/"+v.steps[i].Name, v.plan.Sees(i), v.plan.IsFinally(i))
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%x,%s", v.ofRun(), v.plan.Steps[i].ForEach.Items) // a hash never fails
+	return v.place(fmt.Sprintf("list/%s/%x", v.steps[i].Name, h.Sum64()), v.plan.Sees(i), v.plan.IsFinally(i))
 }
 
 // List evaluates the items of step i.

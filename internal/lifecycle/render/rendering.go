@@ -183,7 +183,11 @@ func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 // reads are the outputs that input has to find loaded.
 func (r *Rendering) reads(i, item int) (expr.Outputs, error) {
 	step, metered := &r.plan.Steps[i], r.view.Done.metered()
-	if _, known := r.lists[r.view.ListName(i)]; known || item < 0 {
+	known := item < 0
+	if !known {
+		_, known = r.lists[r.view.ListName(i)]
+	}
+	if known {
 		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), append(dag.WithItem(step), metered)...)
 	}
 	reads, err := expr.ListOutputs(step.ForEach.Items, metered)

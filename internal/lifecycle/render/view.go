@@ -34,6 +34,7 @@ type View struct {
 	inputs   any
 	outputs  map[int]any    // decoded once per decision, however many steps read them
 	states   map[int]uint64 // hashes of what is seen of the steps
+	runHash  uint64         // that of what is seen of the run; 0: not computed yet
 	Done     *Evaluations
 }
 

@@ -6,7 +6,7 @@
 // A stage records a transition as it happens, by a constructor:
 //
 //	d.event(report.StepSucceeded(s))
-//	endRun(d, report.DeadlineExceeded(run, st))
+//	endRun(d, report.DeadlineExceeded(run, st, ""))
 //
 // Conditions are derived when all stages are done. A Report has the status before and after, the
 // facts, and what the stages found that the status does not say (Found). Each of its methods is

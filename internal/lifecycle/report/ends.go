@@ -62,18 +62,19 @@ func ParentOver(p *facts.Parent, steps []v1alpha1.StepStatus) End {
 		"its parent run %s %s; %s", p.Claim.Name, p.Over, stateText(steps, nothingMore))}
 }
 
-// DeadlineExceeded is the end of a run by activeDeadlineSeconds.
-func DeadlineExceeded(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) End {
+// DeadlineExceeded is the end of a run by activeDeadlineSeconds; unheard: see DeadlineUnheard.
+func DeadlineExceeded(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, unheard string) End {
 	return End{v1alpha1.RunTimedOut, v1alpha1.ReasonDeadlineExceeded, fmt.Sprintf(
-		"activeDeadlineSeconds (%d) passed since the admission at %s; %s", *run.Spec.ActiveDeadlineSeconds,
-		st.Admission.AdmittedAt.UTC().Format(time.RFC3339), stateText(st.Steps, nothingMore))}
+		"activeDeadlineSeconds (%d) passed since the admission at %s%s; %s", *run.Spec.ActiveDeadlineSeconds,
+		st.Admission.AdmittedAt.UTC().Format(time.RFC3339), unheard, stateText(st.Steps, nothingMore))}
 }
 
-// FinallyTimedOut is what ends a clean-up that took longer than finallyTimeoutSeconds.
-func FinallyTimedOut(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) End {
-	return failed(v1alpha1.ReasonFinallyTimeout, "finallyTimeoutSeconds (%d) passed since %s; %s",
+// FinallyTimedOut is what ends a clean-up that took longer than finallyTimeoutSeconds; unheard: see
+// DeadlineUnheard.
+func FinallyTimedOut(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, unheard string) End {
+	return failed(v1alpha1.ReasonFinallyTimeout, "finallyTimeoutSeconds (%d) passed since %s%s; %s",
 		bounds.PositiveOr(run.Spec.FinallyTimeoutSeconds, bounds.DefaultFinallyTimeout),
-		st.Ending.AnnouncedAt.UTC().Format(time.RFC3339), stateText(st.Steps, nothingMore))
+		st.Ending.AnnouncedAt.UTC().Format(time.RFC3339), unheard, stateText(st.Steps, nothingMore))
 }
 
 // CleanUpFailed is an announced end with what went wrong in the clean-up.

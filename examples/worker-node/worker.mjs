@@ -136,8 +136,10 @@ async function call(m, job) {
 
 // begin says Started, until the server has it: a job that nobody seems to have begun is ended by its startTimeoutSeconds.
 function begin(job) {
-  return job.begins ??= publish(job, { status: "Started" }, "/started")
-    .then(() => { job.begun = true; }, (err) => log(`${job.id}: Started not published: ${err.message}`))
+  if (job.begins || job.begun || job.ended) return job.begins;
+  job.begun = true; // until another message comes
+  return job.begins = publish(job, { status: "Started" }, "/started")
+    .catch((err) => { job.begun = false; log(`${job.id}: Started not published: ${err.message}`); })
     .finally(() => { job.begins = undefined; });
 }
 
@@ -145,7 +147,7 @@ function begin(job) {
 async function work(m, job) {
   await begin(job);
   let result = await (traces ? traces.span(job, topic, () => call(m, job)) : call(m, job));
-  job.begun = true;
+  job.ended = true;
   await job.begins; // the result is the last word
   let saves = result.status === "Succeeded"; // a value that comes after the grace period is worth one try
   for (let backoff = 100; !job.signal.aborted || (saves && job.word === "nak"); backoff = Math.min(2 * backoff, 5_000)) {
@@ -171,10 +173,18 @@ async function take(m, ackWait) {
     log(`${job.id}: dropped, its deadline was ${new Date(job.deadline).toISOString()} and it is ${new Date().toISOString()}`);
     return m.ack();
   }
-  if (running.has(job.id)) return log(`${job.id}: is at work here already`); // NATS was away; what is at work keeps the message, and ends it
+  const first = running.get(job.id), place = `${m.seq} ${m.timestampNanos}`; // which all deliveries of a message have in common
+  if (first) { // NATS was away, or has lost data
+    log(`${job.id}: is at work here already`);
+    if (first.messages.has(place)) return;
+    first.messages.set(place, m);
+    first.begun = false; // the stream of results may be a new one, too
+    return;
+  }
+  job.messages = new Map([[place, m]]); // several if the stream has several messages of the job
   const ping = setInterval(() => {
-    m.working();
-    if (!job.begun) begin(job);
+    job.messages.forEach((m) => m.working());
+    begin(job);
   }, ackWait / 3);
   let end;
   const watch = () => { // looks again after the 24.8 days that a timer can have
@@ -186,7 +196,7 @@ async function take(m, ackWait) {
   try {
     const word = await work(m, job);
     clearInterval(ping);
-    m[word](); // if it is lost, the job comes again and does no harm
+    [...job.messages.values()].reverse().forEach((m) => m[word]()); // if it is lost, the job comes again and does no harm
   } finally {
     clearInterval(ping);
     clearTimeout(end);

@@ -212,7 +212,8 @@ func TestAValueThatTheNodeWorkerHasAfterItsGraceIsPublished(t *testing.T) {
 	server := natstest.Start(t)
 	js := streams(t, server.URL())
 	dispatch(t, js, odd("late"), `{}`)
-	file := withHandler(t, dir, "worker.mjs", `(input, signal) => new Promise((done) => signal.addEventListener("abort", () => done("saved")))`)
+	const handler = `(input, signal) => new Promise((done) => signal.aborted ? done("saved") : signal.addEventListener("abort", () => done("saved")))`
+	file := withHandler(t, dir, "worker.mjs", handler)
 	stop := run(t, dir, replaced(t, dir, file, "grace = 20_000", "grace = 1"), server.URL())
 	result(t, js, 1) // it began
 	stop()

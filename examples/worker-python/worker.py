@@ -239,7 +239,7 @@ class Job:
         def header(name, default=None):
             return message.headers.get(name, [default])[0]
         self.id, self.token, self.reply = header("Nats-Msg-Id", ""), header("Syncopate-Token"), header("Syncopate-Reply", "")
-        self.ack, self.body = message.reply, message.body
+        self.body, self.acks = message.body, {place(message.reply): message.reply}  # several if the stream has several such messages
         # Who can write a header must not make us publish elsewhere: subject, id and reply name the same job.
         tokens = self.id.replace("/", ".")
         if message.subject != f"{PREFIX}.jobs.{topic}.{tokens}" or not re.fullmatch(rf"{PREFIX}\.results\.\d\d\.{re.escape(tokens)}", self.reply):
@@ -249,13 +249,19 @@ class Job:
         self.fences = {lock: int(fence) for lock, _, fence in pairs}
         self.traceparent = header("traceparent", "")  # W3C trace context, the parent of a span for this job; empty if there are no traces
         self.stopped, self.word = threading.Event(), None
-        self.begun, self.begins = False, threading.Lock()  # begun: nobody needs to say Started any more
+        self.begun, self.ended, self.begins = False, False, threading.Lock()  # after one of the first two nobody says Started any more
         self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
     def stop(self, word):
         """Ends the job without a result; word is what it is settled with."""
         self.word = word
         self.stopped.set()
+
+
+def place(ack):
+    """Where a message is in its stream, and since when: what all deliveries of it have in common."""
+    tokens = ack.split(".")  # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.delivery.time.pending
+    return (tokens[5], tokens[7]) if len(tokens) == 9 else (tokens[7], tokens[9])
 
 
 def seconds(text):
@@ -323,18 +329,23 @@ class Worker:
         except (ValueError, AttributeError) as err:
             log(f"{message.subject}: terminated: {err}")
             return self.nats.publish(message.reply, TERM)
-        if self.running.setdefault(job.id, job) is not job:  # NATS was away; what is at work keeps the message, and ends it
-            return log(f"{job.id}: is at work here already")
+        if time.time() >= job.deadline:  # said aloud: a wrong clock here drops good jobs
+            log(f"{job.id}: dropped, its deadline was {job.deadline} and it is {time.time()}")
+            return self.nats.publish(message.reply, ACK)
+        if (first := self.running.setdefault(job.id, job)) is not job:  # NATS was away, or has lost data
+            log(f"{job.id}: is at work here already")
+            if first.acks.setdefault(place(message.reply), message.reply) is message.reply:
+                first.begun = False  # the stream of results may be a new one, too
+            return
         try:
-            self.nats.publish(job.ack, self.work(job, ack_wait))  # if it is lost, the job comes again and does no harm
+            word = self.work(job, ack_wait)
+            for ack in reversed(list(job.acks.values())):
+                self.nats.publish(ack, word)  # if it is lost, the job comes again and does no harm
         finally:
             del self.running[job.id]
 
     def work(self, job, ack_wait):
         """Does a job, publishes its result, and gives the word that settles it."""
-        if time.time() >= job.deadline:  # said aloud: a wrong clock here drops good jobs
-            log(f"{job.id}: dropped, its deadline was {job.deadline} and it is {time.time()}")
-            return ACK
         done = threading.Event()
         threading.Thread(target=self.keep, args=(job, ack_wait / 3, done), daemon=True).start()
         try:
@@ -344,8 +355,7 @@ class Worker:
             with traces.span(f"process {self.topic}", job.traceparent, about) as end:
                 result, large = self.call(job)
                 end(result)
-            with job.begins:
-                job.begun = True  # the result is the last word
+            job.ended = True  # the result is the last word; who waits for the answer to a Started has sent it
             backoff, saves = 0.1, large or result["status"] == "Succeeded"  # a value that comes after the grace period is worth one try
             while not job.stopped.is_set() or saves and job.word == NAK:
                 saves = False
@@ -366,13 +376,16 @@ class Worker:
 
     def begin(self, job):
         """Says Started, unless the server has it: a job that nobody seems to have begun is ended by its startTimeoutSeconds."""
-        with job.begins:
-            try:
-                if not job.begun:
-                    self.publish(job, {"status": "Started"}, "/started")
-                    job.begun = True
-            except Exception as err:
-                log(f"{job.id}: Started not published: {err}")  # keep tries again
+        if job.begun or job.ended or not job.begins.acquire(blocking=False):
+            return
+        try:
+            job.begun = True  # until another message comes
+            self.publish(job, {"status": "Started"}, "/started")
+        except Exception as err:
+            job.begun = False
+            log(f"{job.id}: Started not published: {err}")  # keep tries again
+        finally:
+            job.begins.release()
 
     def call(self, job):
         """Gives the result; or none, and the JSON text of an output that is too large for it."""
@@ -439,10 +452,12 @@ class Worker:
             if time.time() >= job.deadline:
                 return job.stop(ACK)
             try:
-                self.nats.publish(job.ack, IN_PROGRESS)
+                for ack in list(job.acks.values()):
+                    self.nats.publish(ack, IN_PROGRESS)
             except ConnectionError:
                 pass  # the next one may come through
-            self.begin(job)
+            if not job.begun:  # in a thread of its own: it may wait for an answer for longer than AckWait
+                threading.Thread(target=self.begin, args=(job,), daemon=True).start()
 
     def control(self, message):
         try:

@@ -11,11 +11,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 )
 
-// lettersPatience is how long NATS may take to be reached for a page.
-const lettersPatience = 5 * time.Second
-
-// maxLooked is at how many letters a page looks for those that can be redriven. A page has to come.
-const maxLooked = 100_000
+// lettersPatience is how long NATS may take for a page, and lookFor how much of it goes into the
+// search for letters that can be redriven: a page has to come, however many forged ones there are.
+const (
+	lettersPatience = 5 * time.Second
+	lookFor         = lettersPatience / 2
+)
 
 // consoleLetters are the dead letters as the console shows them, with the rights in NATS of who
 // started it. It connects for each page: people look at them rarely.
@@ -30,7 +31,7 @@ func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, in
 		return nil, 0, err
 	}
 	defer d.Close()
-	sorted, err := d.Sort(ctx, deadletters.Filter{}, deadletters.Sorting{Limit: limit, Look: maxLooked})
+	sorted, err := d.Sort(ctx, deadletters.Filter{}, deadletters.Sorting{Limit: limit, For: lookFor})
 	if err != nil {
 		return nil, 0, err
 	}

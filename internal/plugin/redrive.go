@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +116,7 @@ func sorted(ctx context.Context, a *app, d *deadletters.Store, r redriving) (dea
 	if err != nil {
 		return deadletters.Sorted{}, err
 	}
-	return d.Sort(ctx, f, deadletters.Sorting{Force: r.force, Limit: r.limit, Look: math.MaxInt})
+	return d.Sort(ctx, f, deadletters.Sorting{Force: r.force, Limit: r.limit})
 }
 
 // noteRefused tells of the first letters that were found, and not tried.

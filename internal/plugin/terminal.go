@@ -22,12 +22,14 @@ func OneLine(err error) string {
 }
 
 // escape writes JSON for a terminal: what would command it, or turn the direction of a line, is
-// escaped. The values stay as they are, since such characters are in strings only. Flush of the
-// writer says what went wrong.
+// escaped. The values stay as they are, since such characters are in strings only, and every reader
+// of JSON takes a byte that is no UTF-8 for U+FFFD. Flush of the writer says what went wrong.
 func escape(out *bufio.Writer, json []byte) {
 	for len(json) > 0 {
 		r, size := utf8.DecodeRune(json)
 		switch {
+		case r == utf8.RuneError && size == 1: // a terminal may take the byte for a command
+			_, _ = out.WriteString(`\ufffd`)
 		case r == '\n' || r == '\t' || r == '\r' || !commands(r):
 			_, _ = out.Write(json[:size])
 		case r > 0xffff:

@@ -26,9 +26,12 @@ const (
 // errReplaced is told of a run that was deleted and made anew.
 var errReplaced = errors.New("was replaced by another one")
 
+// lastAnswer is how long the answer to the question after the limit may take.
+const lastAnswer = 5 * time.Second
+
 // until asks until something is done. An API server that does not answer is asked again; only an
 // answer that stays as it is ends that. late says that limit is over, and why is the error of the
-// last question, if it had one.
+// last question, if it had one. What is done in the last pause before the limit is not late.
 func until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (bool, error)) (late bool, why error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -48,6 +51,21 @@ func until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 	switch {
 	case err == nil:
 		return false, nil
+	case stays(err):
+		return false, err
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	return onceMore(ctx, last, done)
+}
+
+// onceMore asks after the limit. last is what counts if there is no answer.
+func onceMore(ctx context.Context, last error, done func(ctx context.Context) (bool, error)) (late bool, why error) {
+	final, cancel := context.WithTimeout(ctx, lastAnswer)
+	defer cancel()
+	switch ok, err := done(final); {
+	case err == nil:
+		return !ok, nil
 	case stays(err):
 		return false, err
 	case ctx.Err() != nil:

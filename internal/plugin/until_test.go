@@ -33,12 +33,25 @@ func TestUntil_ALimitThatCutsAQuestionShort(t *testing.T) {
 					<-ctx.Done()
 					return false, ctx.Err()
 				})
-				if !late || !errors.Is(err, c.want) || asked != c.answers+1 {
+				if !late || !errors.Is(err, c.want) || asked != c.answers+2 { // the last one is after the limit
 					t.Errorf("late %t after %d questions: %v", late, asked, err)
 				}
 			})
 		})
 	}
+}
+
+// mutation: a wait that does not ask once more when its limit is over makes this fail.
+func TestUntil_WhatIsDoneInTheLastPauseIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		late, err := until(t.Context(), 5*time.Minute, func(context.Context) (bool, error) {
+			return time.Since(begun) >= 5*time.Minute-time.Second, nil
+		})
+		if late || err != nil {
+			t.Errorf("late %t, %v", late, err)
+		}
+	})
 }
 
 // Some thousand waits of hours ask the API server for as many large runs, all the time.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -65,7 +66,7 @@ func newOperator(t *testing.T, edit ...func(*server.Options)) *operator {
 // makeStreams makes all that the operator makes when it starts.
 func (o *operator) makeStreams() {
 	o.t.Helper()
-	o.stream(jetstream.StreamConfig{Name: o.names.JobsStream(), Subjects: []string{"syncopate.jobs.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true})
+	o.stream(jetstreamJobs(o.names))
 	o.stream(jetstreamResults(o.names))
 	o.stream(jetstream.StreamConfig{Name: o.names.ControlStream(), Subjects: []string{"syncopate.control.*"}, MaxAge: time.Minute})
 	o.makeStore()
@@ -287,6 +288,30 @@ func (o *operator) jobs() uint64 {
 		o.t.Fatal(err)
 	}
 	return s.CachedInfo().State.Msgs
+}
+
+// jobStored is the part of an acknowledgement's subject that only those of one stored job have.
+func (o *operator) jobStored(sequence uint64) string {
+	o.t.Helper()
+	s, err := o.js.Stream(o.t.Context(), o.names.JobsStream())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	m, err := s.GetMsg(o.t.Context(), sequence)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return fmt.Sprintf(".%d.", m.Time.UnixNano())
+}
+
+// overhear gives what is said on a subject.
+func (o *operator) overhear(subject string) <-chan *nats.Msg {
+	o.t.Helper()
+	all := make(chan *nats.Msg, 1000)
+	if _, err := o.nc.ChanSubscribe(subject, all); err != nil {
+		o.t.Fatal(err)
+	}
+	return all
 }
 
 func (o *operator) eventually(what string, is func() bool) {

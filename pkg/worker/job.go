@@ -61,6 +61,7 @@ type task struct {
 	Job
 	reply string
 	token string
+	place place
 }
 
 // parseTask reads a job message. Its error wraps errJob.

@@ -40,26 +40,28 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		t.settle(ctx, msg, unwanted)
 		return
 	}
-	ctx, remove, first := t.running.add(ctx, j.ID)
+	ctx, one, first := t.running.add(ctx, j.ID, j.place, msg)
 	if !first {
-		// NATS was away for longer than AckWait. The delivery at work keeps the message and ends
-		// it, as the server goes by its place in the stream. If it is a message of its own, after a
-		// loss of data, it comes again after AckWait.
-		t.log.Info("Job is at work here already, delivery ignored", "job", j.ID.String(), "topic", t.name, "delivery", j.Delivery)
+		// NATS was away for longer than AckWait, or has lost data. The delivery at work ends this
+		// message, too.
+		t.log.Info("Job is at work here already", "job", j.ID.String(), "topic", t.name, "delivery", j.Delivery)
 		return
 	}
-	defer remove()
+	defer t.running.remove(one)
 	if ackWait <= 0 {
 		ackWait = defaultAckWait
 	}
-	stop := t.each(ackWait/3, func() (again bool) {
-		t.warn(msg.InProgress(), "tell that the job is under way")
-		return true
+	stop := t.each(ackWait/3, func() {
+		for _, m := range t.running.messages(one) {
+			t.warn(m.InProgress(), "tell that the job is under way")
+		}
 	})
 	defer stop() // a handler may end its goroutine: then silence gives the job to another worker
-	o := t.work(ctx, j, ackWait/3)
+	o := t.work(ctx, j, one, ackWait/3)
 	stop()
-	t.settle(ctx, msg, o)
+	for m := t.running.next(one); m != nil; m = t.running.next(one) {
+		t.settle(ctx, m, o)
+	}
 }
 
 func (t *topic) parse(msg jetstream.Msg) (task, error) {
@@ -68,12 +70,12 @@ func (t *topic) parse(msg jetstream.Msg) (task, error) {
 		return task{}, fmt.Errorf("%w: %w", errJob, err)
 	}
 	j, err := parseTask(t.names, t.name, msg.Subject(), msg.Headers(), msg.Data(), meta.NumDelivered)
-	j.Payload = t.payload
+	j.Payload, j.place = t.payload, place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
 	return j, err
 }
 
-// each calls do at every tick until it says that once was enough. stop waits for the end of that.
-func (t *topic) each(interval time.Duration, do func() (again bool)) (stop func()) {
+// each calls do at every tick. stop waits for the end of that.
+func (t *topic) each(interval time.Duration, do func()) (stop func()) {
 	ticker := t.clock.NewTicker(interval)
 	done := make(chan struct{})
 	var all sync.WaitGroup
@@ -81,9 +83,7 @@ func (t *topic) each(interval time.Duration, do func() (again bool)) (stop func(
 		for {
 			select {
 			case <-ticker.C():
-				if !do() {
-					return
-				}
+				do()
 			case <-done:
 				return
 			}
@@ -97,22 +97,24 @@ func (t *topic) each(interval time.Duration, do func() (again bool)) (stop func(
 }
 
 // start publishes Started. If the server does not store it, the operator takes the job for one that
-// nobody began, and ends it; so it is published again beside the handler, until stop is called.
-func (t *topic) start(ctx context.Context, j task, interval time.Duration) (stop func()) {
+// nobody began, and ends it; so it is published again beside the handler, until stop is called. It
+// is, too, when another message of the job has come.
+func (t *topic) start(ctx context.Context, j task, one *atWork, interval time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	publish := func() (again bool) {
-		if ctx.Err() != nil {
-			return false
+	publish := func() {
+		if ctx.Err() != nil || !one.unsaid.Swap(false) {
+			return
 		}
 		err := t.publish(ctx, j, protocol.StartedMsgID(j.ID, j.token), protocol.Result{Status: protocol.StatusStarted})
-		if err != nil && ctx.Err() == nil {
+		if err == nil {
+			return
+		}
+		one.unsaid.Store(true)
+		if ctx.Err() == nil {
 			t.log.Error(err, "Start not published", "job", j.ID.String(), "topic", t.name)
 		}
-		return err != nil
 	}
-	if !publish() {
-		return cancel
-	}
+	publish()
 	wait := t.each(interval, publish)
 	return func() {
 		cancel() // a try under way ends, so that the result does not wait for it
@@ -121,7 +123,7 @@ func (t *topic) start(ctx context.Context, j task, interval time.Duration) (stop
 }
 
 // work calls the handler and publishes its result.
-func (t *topic) work(ctx context.Context, j task, interval time.Duration) outcome {
+func (t *topic) work(ctx context.Context, j task, one *atWork, interval time.Duration) outcome {
 	if !j.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.Deadline)
@@ -131,7 +133,7 @@ func (t *topic) work(ctx context.Context, j task, interval time.Duration) outcom
 		text := fmt.Sprintf("delivery %d, at most %d are tried", j.Delivery, t.maxDeliveries)
 		return t.answer(ctx, j, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
 	}
-	stop := t.start(ctx, j, interval)
+	stop := t.start(ctx, j, one, interval)
 	defer stop()
 	output, err := t.traced(ctx, j.Job)
 	stop() // before the result, which is the last word

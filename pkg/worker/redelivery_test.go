@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -80,6 +81,60 @@ func TestAJobThatComesAgainWhileItIsAtWorkIsNotDoneBesideItself(t *testing.T) {
 	o.eventually("the first delivery ends the job", func() bool { return o.jobs() == 0 })
 }
 
+// NATS has lost its data while a job is at work, and the operator publishes the job again. Of the
+// new message the server hears nothing if only the first one is pinged: it comes again and again.
+// In the new stream it may be in the place that the first one had.
+//
+// mutations: a message of its own that is ignored is not pinged; a start that is not said again
+// times out; one that is not settled leaves a job.
+func TestAMessageOfItsOwnOfAJobAtWorkIsEndedWithIt(t *testing.T) {
+	for name, sequence := range map[string]uint64{"another place": 100, "the same place": 1} {
+		t.Run(name, func(t *testing.T) {
+			o := newOperator(t)
+			o.topic("a")
+			o.publish("a", job("a"), `{}`)
+			var calls atomic.Int32
+			release := make(chan struct{})
+			finish := sync.OnceFunc(func() { close(release) })
+			w := o.worker()
+			w.Handle("a", func(context.Context, Job) (any, error) { calls.Add(1); <-release; return "done", nil }, Concurrency(2))
+			o.start(w)
+			t.Cleanup(finish)
+			o.results(1)
+			for _, stream := range []string{o.names.ResultsStream(), o.names.JobsStream()} {
+				if err := o.js.DeleteStream(t.Context(), stream); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o.stream(jetstreamResults(o.names))
+			jobs := jetstreamJobs(o.names)
+			jobs.FirstSeq = sequence
+			o.stream(jobs)
+			o.topic("a")
+			pings := o.overhear("$JS.ACK.>")
+			o.publish("a", job("a"), `{}`)
+			stored := o.jobStored(sequence)
+			o.eventually("the new message is pinged", func() bool {
+				select {
+				case m := <-pings:
+					return strings.Contains(m.Subject, stored)
+				default:
+					return false
+				}
+			})
+			if got := o.results(1)[0].Result; got.Status != protocol.StatusStarted {
+				t.Errorf("got %+v", got)
+			}
+			finish()
+			o.results(2)
+			o.eventually("the new message is acknowledged", func() bool { return o.jobs() == 0 })
+			if n := calls.Load(); n != 1 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
 // A handler that ends its process each time is seen from outside as one that never answers.
 //
 // mutations: work without its look at the count of deliveries makes this time out; one that counts
@@ -105,4 +160,41 @@ func TestAJobThatIsDeliveredTooOftenFailsForGood(t *testing.T) {
 		t.Errorf("%d calls, want %d", n, most)
 	}
 	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// In a stopping worker the pull is still open: what goes back at once comes again at once, over and
+// over, and a good job is soon one that was delivered too often.
+//
+// mutation: pull that gives jobs back before its request is over makes this fail.
+func TestAStoppingWorkerDoesNotUseUpTheDeliveriesOfAJob(t *testing.T) {
+	o := newOperator(t)
+	o.topicOf("a", time.Hour)
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	w.pullWait = 2 * time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	top := w.topics["a"]
+	c, err := top.bind(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- top.pull(ctx, t.Context(), c, make(chan struct{}, 20)) }()
+	o.eventually("the pull waits at the server", func() bool { return o.state("a").NumWaiting > 0 })
+	cancel()
+	o.publish("a", job("a"), `{}`)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := <-batch.Messages()
+	if m == nil {
+		t.Fatal("the job was not given back")
+	}
+	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 2 {
+		t.Errorf("%v; got %+v", err, meta)
+	}
 }

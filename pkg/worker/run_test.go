@@ -20,6 +20,10 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+func jetstreamJobs(n protocol.Names) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: n.JobsStream(), Subjects: []string{"syncopate.jobs.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true}
+}
+
 func jetstreamResults(n protocol.Names) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: n.ResultsStream(), Subjects: []string{"syncopate.results.>"}, Discard: jetstream.DiscardNew}
 }

@@ -90,8 +90,9 @@ func (t *topic) tellWait(before string, err error) string {
 }
 
 // pull asks once for as many jobs as there are free slots, and starts them. Jobs that come after
-// ctx ended go back at once; the request is not broken off, because what the server sent in that
-// moment would be lost until AckWait.
+// ctx ended go back when the request is over: before, the server would hand them to the same
+// request again and again, and each delivery counts. The request is not broken off, because what
+// the server sent in that moment would be lost until AckWait.
 func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan struct{}) error {
 	n := take(ctx, slots)
 	defer func() { give(slots, n) }()
@@ -103,9 +104,10 @@ func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
+	var late []jetstream.Msg
 	for msg := range batch.Messages() {
 		if ctx.Err() != nil {
-			t.giveBack(msg)
+			late = append(late, msg)
 			continue
 		}
 		n-- // the slot is the job's now
@@ -113,6 +115,9 @@ func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan
 			defer give(slots, 1)
 			t.process(work, msg, ackWait)
 		})
+	}
+	for _, msg := range late {
+		t.giveBack(msg)
 	}
 	if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
 		return fmt.Errorf("pull: %w", err)

@@ -4,6 +4,7 @@ package workers
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,27 @@ func TestTheSampleWorkersSayThatTheyStartedUntilItIsStored(t *testing.T) {
 	})
 }
 
+// overhear gives what is said on a subject.
+func (o *operator) overhear(t *testing.T, subject string) <-chan *nats.Msg {
+	t.Helper()
+	all := make(chan *nats.Msg, 1000)
+	if _, err := o.nc.ChanSubscribe(subject, all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func heard(t *testing.T, all <-chan *nats.Msg) *nats.Msg {
+	t.Helper()
+	select {
+	case m := <-all:
+		return m
+	case <-time.After(DefaultPatience):
+		t.Fatal("nothing is said")
+		return nil
+	}
+}
+
 // The server hands a job out once more while it is at work, as after an outage of NATS; here it was
 // told to. What the worker says of the first delivery still counts.
 //
@@ -72,17 +94,12 @@ func TestTheSampleWorkersDoNoJobBesideItself(t *testing.T) {
 	t.Parallel()
 	samples(t, func(t *testing.T, o *operator, run func() Process) {
 		t.Helper()
-		said, starts := make(chan *nats.Msg, 1000), make(chan *nats.Msg, 1000)
-		for subject, all := range map[string]chan *nats.Msg{"$JS.ACK.>": said, o.names.Prefix + ".results.>": starts} {
-			if _, err := o.nc.ChanSubscribe(subject, all); err != nil {
-				t.Fatal(err)
-			}
-		}
+		said, starts := o.overhear(t, "$JS.ACK.>"), o.overhear(t, o.names.Prefix+".results.>")
 		if _, err := o.dispatch(t.Context(), newJob("long"), sleep(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		run()
-		first := <-said
+		first := heard(t, said)
 		if err := o.nc.Publish(first.Subject, []byte("-NAK")); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +110,7 @@ func TestTheSampleWorkersDoNoJobBesideItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 { // one of them is the NAK, and one may have been under way
-			if m := <-said; m.Subject != first.Subject {
+			if m := heard(t, said); m.Subject != first.Subject {
 				t.Errorf("of another delivery the worker said %s", m.Data)
 			}
 		}
@@ -101,6 +118,120 @@ func TestTheSampleWorkersDoNoJobBesideItself(t *testing.T) {
 			t.Errorf("said Started %d times", n)
 		}
 	})
+}
+
+// The operator published a job anew while it was at work, since its Msg-Id was forgotten; so were
+// the results. The server hears nothing of that message if only the first one is pinged.
+//
+// mutations of both: a message of its own that is ignored is not pinged; a Started that is not said
+// again is not stored; an end of the first message only leaves one.
+func TestTheSampleWorkersEndAMessageOfItsOwnWithTheJobAtWork(t *testing.T) {
+	t.Parallel()
+	samples(t, func(t *testing.T, o *operator, run func() Process) {
+		t.Helper()
+		has := func(stream string, want uint64) {
+			t.Helper()
+			if err := o.await(t.Context(), "the stream has as many messages", func() (bool, error) {
+				s, err := o.js.Stream(t.Context(), stream)
+				return err == nil && s.CachedInfo().State.Msgs == want, err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := newJob("long")
+		if _, err := o.dispatch(t.Context(), id, sleep(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		run()
+		has(o.names.ResultsStream(), 1)
+		results := o.stream(t, o.names.ResultsStream())
+		if err := o.js.DeleteStream(t.Context(), o.names.ResultsStream()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.js.CreateStream(t.Context(), results.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		pings := o.overhear(t, "$JS.ACK.>")
+		second, err := o.forge(t.Context(), id, sleep(time.Hour).bytes(), func(*nats.Msg) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.await(t.Context(), "the second message is pinged", func() (bool, error) {
+			select {
+			case m := <-pings:
+				return strings.Split(m.Subject, ".")[5] == strconv.FormatUint(second.seq, 10), nil
+			default:
+				return false, nil
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		has(o.names.ResultsStream(), 1)
+		if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
+			t.Fatal(err)
+		}
+		has(o.names.JobsStream(), 0)
+	})
+}
+
+// Where nobody answers a Started, each try takes five seconds.
+//
+// mutation: a worker that tries again in the thread that pings loses the job to another one.
+func TestThePythonWorkerPingsWhileNobodyAnswersItsStart(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	o := operateAt(t, Config{URL: start(t).URL(), AckWait: 6 * time.Second})
+	if err := o.js.DeleteStream(t.Context(), o.names.ResultsStream()); err != nil {
+		t.Fatal(err)
+	}
+	o.overhear(t, o.names.Prefix+".results.>")
+	said := o.overhear(t, "$JS.ACK.>")
+	if _, err := o.dispatch(t.Context(), newJob("long"), sleep(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	runs(t, filepath.Join(examples, "worker-python"), []string{"NATS_URL=" + o.config.URL}, "python3", "-B", "worker.py", DefaultTopic)
+	for range 5 {
+		heard(t, said)
+	}
+	if info, err := o.info(t.Context()); err != nil || info.Delivered.Consumer != 1 {
+		t.Errorf("%v; delivered: %+v", err, info)
+	}
+}
+
+// deafHandler does not hear that nobody wants its value.
+const deafHandler = `
+import os, threading, worker
+
+def handle(*job):
+    threading.Event().wait()
+
+worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handle).run(threading.Event().wait)
+`
+
+// The deadline passes while the job is at work, so it is pinged no more and comes again.
+//
+// mutation: a worker that looks first whether the job is at work leaves it in the stream.
+func TestThePythonWorkerEndsAJobPastItsDeadlineThoughItIsAtWork(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	o := operateAt(t, Config{URL: start(t).URL(), AckWait: childAckWait})
+	python(t, o.config.URL, deafHandler)
+	if err := o.await(t.Context(), "the worker waits for jobs", func() (bool, error) {
+		info, err := o.info(t.Context())
+		return err == nil && info.NumWaiting > 0, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.forge(t.Context(), newJob("long"), sleep(0).bytes(), func(m *nats.Msg) {
+		m.Header.Set(protocol.HeaderDeadline, time.Now().Add(3*time.Second).UTC().Format(time.RFC3339Nano))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.await(t.Context(), "the job is acknowledged", func() (bool, error) {
+		return o.stream(t, o.names.JobsStream()).CachedInfo().State.Msgs == 0, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // lateHandler has a value when nobody waits for it any more.

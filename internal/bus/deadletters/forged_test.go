@@ -193,3 +193,20 @@ func TestASenderSaysNothingOfItsLetter(t *testing.T) {
 		t.Errorf("headers: %v", headers)
 	}
 }
+
+// mutation: a look that goes on when its time is over makes this fail.
+func TestAPageIsNotWaitedForUntilAllLettersAreSorted(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: s.URL()})
+	w := deadletters.NewWriter(conn)
+	for n := range 5 {
+		if err := w.Write(t.Context(), entry(conn.Names, 1+n, deadletters.ReasonRejected, "run-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := tool(t, s).Sort(t.Context(), deadletters.Filter{}, deadletters.Sorting{Limit: 10, For: time.Nanosecond})
+	if err != nil || len(got.Refused) != 1 || got.Hopeless != 1 || got.Rest != 4 {
+		t.Errorf("%v; %d of %d are shown, %d left", err, len(got.Refused), got.Hopeless, got.Rest)
+	}
+}

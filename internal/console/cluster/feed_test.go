@@ -165,6 +165,25 @@ func TestWhoSubscribesAsAFeedEndsGetsOneThatLives(t *testing.T) {
 	})
 }
 
+// mutation: begin that gives a feed which has ended makes subscribe try for ever.
+func TestNobodySubscribesToFeedsThatHaveEndedWithoutClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		feeds := NewFeeds(ctx, clock.RealClock{})
+		defer feeds.Close()
+		s, at := &script{rows: rowsOf(1)}, key{user: "jane"}
+		if _, err := feeds.rows(t.Context(), s, at); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		if _, _, err := feeds.subscribe(t.Context(), s, at); !errors.Is(err, ErrFull) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // mutation: room that ends none makes this fail.
 func TestFeedsHaveABoundInAll(t *testing.T) {
 	t.Parallel()

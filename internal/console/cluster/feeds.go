@@ -119,7 +119,7 @@ func (f *Feeds) feed(ctx context.Context, from source, at key) (*feed, error) {
 func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
+	if f.closed || f.ctx.Err() != nil { // all feeds have ended, or end as soon as they begin
 		return nil, nil, ErrFull
 	}
 	if one := f.feeds[at]; one != nil {

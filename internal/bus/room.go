@@ -47,15 +47,15 @@ func bound(ctx context.Context, c *Conn, s jetstream.Stream, got jetstream.Strea
 	return updated
 }
 
-// boundSubjects is bound for messages of one subject. It changes a limit that the operator gave:
-// without one of bytes, or before they were raised from what they were. Any other is an
-// administrator's own.
+// boundSubjects is bound for messages of one subject. It lowers what the operator may have given a
+// stream that could hold more, and raises what it gave before the bytes were raised from what they
+// were. Any other is an administrator's own.
 func boundSubjects(
 	ctx context.Context, c *Conn, s jetstream.Stream, got, want jetstream.StreamConfig, before int64,
 ) jetstream.StreamConfig {
 	limit, has := dueOnSubject(want, got), got.MaxMsgsPerSubject
 	switch {
-	case limit == 0 || has == limit, has > 0 && has != maxLettersPerSubject && has != lettersPerSubject(before):
+	case limit == 0 || has == limit || has > maxLettersPerSubject, has > 0 && has < limit && has != lettersPerSubject(before):
 		return got
 	case leaderless(s.CachedInfo()):
 		c.raises.later(c.Clock.Now())

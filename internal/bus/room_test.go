@@ -269,6 +269,7 @@ func TestTheLimitOfASubjectFollowsFromWhatItsStreamMayHold(t *testing.T) {
 	}{
 		"an administrator's own":      {own: 64 << 20, want: 1638},
 		"what the flag gave, without": {first: 64 << 20, want: 1638},
+		"what an administrator takes": {first: 64 << 20, own: 8 << 20, want: 204},
 		"what the flag raises":        {first: 4 << 20, then: 40 << 20, want: 1024},
 		"the first that the flag has": {then: 40 << 20, want: 1024},
 	} {

@@ -20,7 +20,8 @@ const (
 	maxEcho = 8 << 20
 	// echoCost is what a message takes beside its bytes.
 	echoCost = 256
-	// echoPause is how long it waits after a failure, and echoTries how often it tries.
+	// echoPause is how long it waits after a failure, and echoTries how often it tries. A cancel
+	// that comes while others are tried again has the tries that those have left.
 	echoPause = 5 * time.Second
 	echoTries = 12
 )

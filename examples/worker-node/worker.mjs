@@ -33,9 +33,11 @@ const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.
 const nc = await connect(options);
 const js = jetstream(nc);
 const running = new Map(); // jobs under way, by id; stop(word) ends one without a result, word is the message that settles it
-let stopping = false;
+let stopping = false, pulls = 0; // those that are open
+const late = new Map(); // messages that come while the worker stops, by place
 process.once("SIGTERM", () => {
   stopping = true;
+  log("stopping");
   setTimeout(() => running.forEach((job) => job.stop("nak")), grace).unref();
 });
 
@@ -177,13 +179,17 @@ async function take(m, ackWait) {
   if (first) { // NATS was away, or has lost data
     log(`${job.id}: is at work here already`);
     if (first.messages.has(place)) return;
+    // A stream never goes back in its sequences: one that was stored before and has no lower one is gone. What is said of it would count
+    // for the message in its place, which may be another job's.
+    for (const [at, old] of first.messages) if (old && old.seq >= m.seq && old.timestampNanos < m.timestampNanos) first.messages.set(at, undefined);
     first.messages.set(place, m);
     first.begun = false; // the stream of results may be a new one, too
     return;
   }
+  if (stopping) return late.set(place, m);
   job.messages = new Map([[place, m]]); // several if the stream has several messages of the job
   const ping = setInterval(() => {
-    job.messages.forEach((m) => m.working());
+    job.messages.forEach((m) => m?.working());
     begin(job);
   }, ackWait / 3);
   let end;
@@ -196,7 +202,7 @@ async function take(m, ackWait) {
   try {
     const word = await work(m, job);
     clearInterval(ping);
-    [...job.messages.values()].reverse().forEach((m) => m[word]()); // if it is lost, the job comes again and does no harm
+    [...job.messages.values()].reverse().forEach((m) => m?.[word]()); // if it is lost, the job comes again and does no harm
   } finally {
     clearInterval(ping);
     clearTimeout(end);
@@ -211,14 +217,18 @@ async function slot() {
       const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
       const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
       while (!stopping) {
-        const m = await consumer.next({ expires: 2_000 });
-        if (m) await (stopping ? m.nak() : take(m, ackWait));
+        pulls++;
+        const m = await consumer.next({ expires: 2_000 }).finally(() => pulls--);
+        if (m) await take(m, ackWait);
       }
     } catch (err) {
       log(`${err.message}, again in a moment`);
       await sleep(500 + 1500 * Math.random());
     }
   }
+  if (pulls) return; // an open one would get at once what goes back, and each delivery counts
+  late.forEach((m) => m.nak());
+  late.clear();
 }
 await Promise.all(Array.from({ length: concurrency }, slot));
 await nc.drain();

@@ -55,8 +55,8 @@ def _send():
             request = Request(ENDPOINT + "/v1/traces", json.dumps(body).encode(), {"Content-Type": "application/json"})
             with urlopen(request, timeout=TIMEOUT):
                 pass
-        except OSError as err:  # they are lost: a worker has better things to keep
-            print(f"{len(batch)} spans are lost: {err}", file=sys.stderr, flush=True)
+        except Exception as err:  # whatever it is, they are lost: a worker has better things to keep; nobody else sends the next ones
+            print(f"{len(batch)} spans are lost: {type(err).__name__}: {err}", file=sys.stderr, flush=True)
         for _ in batch:
             _spans.task_done()
 

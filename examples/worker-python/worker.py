@@ -252,6 +252,20 @@ class Job:
         self.begun, self.ended, self.begins = False, False, threading.Lock()  # after one of the first two nobody says Started any more
         self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
+    def join(self, ack):
+        """Notes a message of its own. A stream never goes back in its sequences: one that was stored before and has no lower one is gone."""
+        at = place(ack)
+        if at in self.acks:
+            return
+        for old in list(self.acks):
+            if old[0] >= at[0] and old[1] < at[1]:
+                self.acks[old] = None  # what is said of it would count for the message in its place, which may be another job's
+        self.acks[at], self.begun = ack, False  # the stream of results may be a new one, too
+
+    def open(self):
+        """The messages that this job ends."""
+        return [ack for ack in list(self.acks.values()) if ack]
+
     def stop(self, word):
         """Ends the job without a result; word is what it is settled with."""
         self.word = word
@@ -261,7 +275,8 @@ class Job:
 def place(ack):
     """Where a message is in its stream, and since when: what all deliveries of it have in common."""
     tokens = ack.split(".")  # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.delivery.time.pending
-    return (tokens[5], tokens[7]) if len(tokens) == 9 else (tokens[7], tokens[9])
+    at = 5 if len(tokens) == 9 else 7
+    return int(tokens[at]), int(tokens[at + 2])
 
 
 def seconds(text):
@@ -277,6 +292,7 @@ class Worker:
         self.nats, self.topic, self.handle = nats, topic, handle
         self.consumer = f"{STREAM}.{topic.replace('.', '_')}"
         self.stopping, self.running = threading.Event(), {}  # jobs by id
+        self.lock, self.pulls, self.late = threading.Lock(), 0, {}  # pulls that are open; acks of what comes while the worker stops
         nats.subscribe(f"{PREFIX}.control.*", self.control)
 
     def run(self, wait):
@@ -286,6 +302,7 @@ class Worker:
             slot.start()
         wait()
         self.stopping.set()
+        log(f"{self.topic}: stopping")
         over = time.monotonic() + GRACE
         for slot in slots:
             slot.join(max(0, over - time.monotonic()))
@@ -314,16 +331,29 @@ class Worker:
             except Exception as err:  # whatever it is, a slot that ended would be missed until the next start
                 log(f"{self.topic}: {type(err).__name__}: {err}; looking again in a moment")
                 self.stopping.wait(random.uniform(0.5, 2))
+        with self.lock:
+            late, self.late = ({}, self.late) if self.pulls else (self.late, {})  # an open pull would get it again at once
+        try:
+            for ack in late.values():
+                self.nats.publish(ack, NAK)
+        except ConnectionError as err:
+            log(f"jobs that came late come again after AckWait: {err}")
 
     def pull(self, ack_wait):
-        ask = {"batch": 1, "expires": 2_000_000_000}  # nanoseconds
-        message = self.nats.request(f"$JS.API.CONSUMER.MSG.NEXT.{self.consumer}", json.dumps(ask).encode())
+        with self.lock:
+            if self.stopping.is_set():
+                return
+            self.pulls += 1
+        try:
+            ask = {"batch": 1, "expires": 2_000_000_000}  # nanoseconds
+            message = self.nats.request(f"$JS.API.CONSUMER.MSG.NEXT.{self.consumer}", json.dumps(ask).encode())
+        finally:
+            with self.lock:
+                self.pulls -= 1
         if message.status in ("404", "408"):  # no job in that time
             return
         if message.status:
             raise ConnectionError(f"the server ended the pull with status {message.status}")
-        if self.stopping.is_set():
-            return self.nats.publish(message.reply, NAK)
         try:
             job = Job(message, self.topic)
         except (ValueError, AttributeError) as err:
@@ -332,17 +362,19 @@ class Worker:
         if time.time() >= job.deadline:  # said aloud: a wrong clock here drops good jobs
             log(f"{job.id}: dropped, its deadline was {job.deadline} and it is {time.time()}")
             return self.nats.publish(message.reply, ACK)
+        if self.stopping.is_set() and job.id not in self.running:
+            with self.lock:
+                self.late |= job.acks
+            return
         if (first := self.running.setdefault(job.id, job)) is not job:  # NATS was away, or has lost data
             log(f"{job.id}: is at work here already")
-            if first.acks.setdefault(place(message.reply), message.reply) is message.reply:
-                first.begun = False  # the stream of results may be a new one, too
-            return
+            return first.join(message.reply)
         try:
             word = self.work(job, ack_wait)
-            for ack in reversed(list(job.acks.values())):
-                self.nats.publish(ack, word)  # if it is lost, the job comes again and does no harm
         finally:
-            del self.running[job.id]
+            del self.running[job.id]  # before the acks: NATS may have lost the result before another message of the job comes
+        for ack in reversed(job.open()):
+            self.nats.publish(ack, word)  # if it is lost, the job comes again and does no harm
 
     def work(self, job, ack_wait):
         """Does a job, publishes its result, and gives the word that settles it."""
@@ -355,7 +387,7 @@ class Worker:
             with traces.span(f"process {self.topic}", job.traceparent, about) as end:
                 result, large = self.call(job)
                 end(result)
-            job.ended = True  # the result is the last word; who waits for the answer to a Started has sent it
+            job.ended = True  # nobody begins to say Started any more; one that is on its way may come after the result
             backoff, saves = 0.1, large or result["status"] == "Succeeded"  # a value that comes after the grace period is worth one try
             while not job.stopped.is_set() or saves and job.word == NAK:
                 saves = False
@@ -452,7 +484,7 @@ class Worker:
             if time.time() >= job.deadline:
                 return job.stop(ACK)
             try:
-                for ack in list(job.acks.values()):
+                for ack in job.open():
                     self.nats.publish(ack, IN_PROGRESS)
             except ConnectionError:
                 pass  # the next one may come through

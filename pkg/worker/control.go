@@ -32,8 +32,15 @@ type atWork struct {
 	id     protocol.JobID
 	cancel context.CancelCauseFunc
 	places map[place]bool
-	open   []jetstream.Msg // not settled yet, one for each place
-	unsaid atomic.Bool     // Started is to be said
+	open   []delivered // that the job ends, one for each place
+	sealed bool        // no more messages are ended with it
+	unsaid atomic.Bool // Started is to be said
+}
+
+// delivered is a message, and where it is in the stream.
+type delivered struct {
+	place
+	jetstream.Msg
 }
 
 // place is where a message is in the stream. In one that was made anew another message may have the
@@ -50,56 +57,68 @@ func (r *running) add(ctx context.Context, id protocol.JobID, at place, msg jets
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if one = r.jobs[id]; one != nil {
-		if !one.places[at] {
-			one.places[at], one.open = true, append(one.open, msg)
-			one.unsaid.Store(true)
-		}
+		one.join(at, msg)
 		return nil, one, false
 	}
 	if r.jobs == nil {
 		r.jobs = map[protocol.JobID]*atWork{}
 	}
 	job, cancel := context.WithCancelCause(ctx)
-	one = &atWork{id: id, cancel: cancel, places: map[place]bool{at: true}, open: []jetstream.Msg{msg}}
-	one.unsaid.Store(true)
+	one = &atWork{id: id, cancel: cancel, places: map[place]bool{}}
+	one.join(at, msg)
 	r.jobs[id] = one
 	return job, one, true
+}
+
+// joins notes a message if its job is at work.
+func (r *running) joins(id protocol.JobID, at place, msg jetstream.Msg) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.jobs[id]
+	if one != nil {
+		one.join(at, msg)
+	}
+	return one != nil
+}
+
+// join notes a message of its own. The caller has the mutex. A stream never goes back in its
+// sequences, so a message that was stored before this one and has no lower place is gone with its
+// stream. What is said of it would count for the message that has its place now, which may be
+// another job's.
+func (one *atWork) join(at place, msg jetstream.Msg) {
+	if one.sealed || one.places[at] {
+		return
+	}
+	one.places[at] = true
+	one.open = slices.DeleteFunc(one.open, func(m delivered) bool { return m.sequence >= at.sequence && m.stored < at.stored })
+	one.open = append(one.open, delivered{at, msg})
+	one.unsaid.Store(true)
 }
 
 func (r *running) remove(one *atWork) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leave(one)
+	delete(r.jobs, one.id)
 	one.cancel(nil)
 }
 
-// leave makes room for the same job. The caller has the mutex.
-func (r *running) leave(one *atWork) {
-	if r.jobs[one.id] == one {
-		delete(r.jobs, one.id)
-	}
-}
-
-// messages are those of a job that are not settled yet.
-func (r *running) messages(one *atWork) []jetstream.Msg {
+// messages are those that the job ends.
+func (r *running) messages(one *atWork) []delivered {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(one.open)
 }
 
-// next takes a message that is to be settled, the last one first: the others may be in a stream
-// that is gone, where no acknowledgement is confirmed. When there is none, the job has left.
-func (r *running) next(one *atWork) jetstream.Msg {
+// seal gives the messages that are to be settled, the last one first: the others may be in a stream
+// that is gone, where no acknowledgement is confirmed. A message that comes later comes again after
+// its AckWait: NATS may have lost the result before it was stored.
+func (r *running) seal(one *atWork) []delivered {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := len(one.open) - 1
-	if last < 0 {
-		r.leave(one)
-		return nil
-	}
-	msg := one.open[last]
-	one.open = one.open[:last]
-	return msg
+	one.sealed = true
+	all := slices.Clone(one.open)
+	slices.Reverse(all)
+	return all
 }
 
 // cancel stops the named jobs of a run; none named means all.

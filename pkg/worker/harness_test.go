@@ -314,6 +314,18 @@ func (o *operator) overhear(subject string) <-chan *nats.Msg {
 	return all
 }
 
+// heardSoFar takes what came on a channel of overhear from all that the server has read.
+func (o *operator) heardSoFar(all <-chan *nats.Msg) (list []*nats.Msg) {
+	o.t.Helper()
+	if err := o.nc.FlushTimeout(patience); err != nil {
+		o.t.Fatal(err)
+	}
+	for len(all) > 0 {
+		list = append(list, <-all)
+	}
+	return list
+}
+
 func (o *operator) eventually(what string, is func() bool) {
 	o.t.Helper()
 	deadline := time.Now().Add(patience)

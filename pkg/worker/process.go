@@ -58,8 +58,9 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 	})
 	defer stop() // a handler may end its goroutine: then silence gives the job to another worker
 	o := t.work(ctx, j, one, ackWait/3)
+	all := t.running.seal(one)
 	stop()
-	for m := t.running.next(one); m != nil; m = t.running.next(one) {
+	for _, m := range all {
 		t.settle(ctx, m, o)
 	}
 }
@@ -269,6 +270,12 @@ func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
 	case returned:
 		t.giveBack(msg)
 	}
+}
+
+// joins says whether a job is at work here already, which then ends this message, too.
+func (t *topic) joins(msg jetstream.Msg) bool {
+	j, err := t.parse(msg)
+	return err == nil && t.running.joins(j.ID, j.place, msg)
 }
 
 func (t *topic) giveBack(msg jetstream.Msg) { t.warn(msg.Nak(), "give back") }

@@ -98,9 +98,10 @@ func TestAMessageOfItsOwnOfAJobAtWorkIsEndedWithIt(t *testing.T) {
 			finish := sync.OnceFunc(func() { close(release) })
 			w := o.worker()
 			w.Handle("a", func(context.Context, Job) (any, error) { calls.Add(1); <-release; return "done", nil }, Concurrency(2))
-			o.start(w)
+			stop := o.start(w)
 			t.Cleanup(finish)
 			o.results(1)
+			gone := o.jobStored(1)
 			for _, stream := range []string{o.names.ResultsStream(), o.names.JobsStream()} {
 				if err := o.js.DeleteStream(t.Context(), stream); err != nil {
 					t.Fatal(err)
@@ -131,8 +132,64 @@ func TestAMessageOfItsOwnOfAJobAtWorkIsEndedWithIt(t *testing.T) {
 			if n := calls.Load(); n != 1 {
 				t.Errorf("%d calls", n)
 			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			for _, m := range o.heardSoFar(pings) {
+				if sequence == 1 && strings.Contains(m.Subject, gone) {
+					t.Errorf("%s of the message that is gone", m.Data)
+				}
+			}
 		})
 	}
+}
+
+// What the worker says of a place in the stream counts for the message that is there now, which may
+// be another job's. A second NAK takes it from the worker that just got it.
+//
+// mutation: join that keeps the message of before makes this fail.
+func TestAMessageWhosePlaceAnotherOneHasIsOpenNoMore(t *testing.T) {
+	const second = 1_000_000_000
+	first := place{5, second}
+	for name, test := range map[string]struct {
+		at   place
+		open int
+	}{
+		"a later one":              {place{6, 2 * second}, 2},
+		"in the same place":        {place{5, 2 * second}, 1},
+		"before it, but of later":  {place{4, 2 * second}, 1},
+		"the same one once more":   {first, 1},
+		"an older one of a stream": {place{4, second / 2}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r running
+			_, one, _ := r.add(t.Context(), job("a"), first, nil)
+			r.add(t.Context(), job("a"), test.at, nil)
+			r.add(t.Context(), job("a"), first, nil) // which was under way
+			if n := len(r.messages(one)); n != test.open {
+				t.Errorf("%d messages are open, want %d", n, test.open)
+			}
+			r.remove(one)
+		})
+	}
+}
+
+// The result was stored before the message came, and may have been lost since.
+//
+// mutation: join that looks at no seal makes this fail.
+func TestAMessageThatComesAfterTheResultIsNotEndedByIt(t *testing.T) {
+	var r running
+	_, one, _ := r.add(t.Context(), job("a"), place{1, 1}, nil)
+	if n := len(r.seal(one)); n != 1 {
+		t.Errorf("%d messages are to be settled, want 1", n)
+	}
+	if _, _, first := r.add(t.Context(), job("a"), place{2, 2}, nil); first {
+		t.Error("the job is done beside itself")
+	}
+	if n := len(r.seal(one)); n != 1 {
+		t.Errorf("%d messages are to be settled, want 1", n)
+	}
+	r.remove(one)
 }
 
 // A handler that ends its process each time is seen from outside as one that never answers.
@@ -196,5 +253,49 @@ func TestAStoppingWorkerDoesNotUseUpTheDeliveriesOfAJob(t *testing.T) {
 	}
 	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 2 {
 		t.Errorf("%v; got %+v", err, meta)
+	}
+}
+
+// The server hands the job out once more, as after an outage of NATS; here it was told to.
+//
+// mutation: pull that gives back all that comes late makes this fail.
+func TestAStoppingWorkerDoesNotGiveAJobBackThatIsAtWork(t *testing.T) {
+	o := newOperator(t)
+	o.topicOf("a", time.Hour)
+	release := make(chan struct{})
+	finish := sync.OnceFunc(func() { close(release) })
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { <-release; return "done", nil }, Concurrency(2))
+	w.pullWait = 2 * time.Second
+	said := o.overhear("$JS.ACK.>")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(finish)
+	o.publish("a", job("a"), `{}`)
+	o.results(1)
+	o.eventually("a second pull waits at the server", func() bool { return o.state("a").NumWaiting > 0 })
+	cancel()
+	stored := strings.TrimSuffix(o.jobStored(1), ".")
+	if err := o.nc.Publish("$JS.ACK."+o.names.JobsStream()+"."+protocol.Durable("a")+".1.1.1"+stored+".0", []byte("-NAK")); err != nil {
+		t.Fatal(err)
+	}
+	o.eventually("the job is delivered again", func() bool { return o.state("a").Delivered.Consumer > 1 })
+	o.eventually("no pull is open", func() bool { return o.state("a").NumWaiting == 0 })
+	finish()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	naks := 0
+	for _, m := range o.heardSoFar(said) {
+		if string(m.Data) == "-NAK" {
+			naks++
+		}
+	}
+	if naks != 1 {
+		t.Errorf("%d NAKs, want that of the test", naks)
+	}
+	if n := o.jobs(); n != 0 {
+		t.Errorf("%d jobs are left", n)
 	}
 }

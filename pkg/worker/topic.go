@@ -107,7 +107,9 @@ func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan
 	var late []jetstream.Msg
 	for msg := range batch.Messages() {
 		if ctx.Err() != nil {
-			late = append(late, msg)
+			if !t.joins(msg) {
+				late = append(late, msg)
+			}
 			continue
 		}
 		n-- // the slot is the job's now

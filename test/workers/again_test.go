@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -129,15 +130,7 @@ func TestTheSampleWorkersEndAMessageOfItsOwnWithTheJobAtWork(t *testing.T) {
 	t.Parallel()
 	samples(t, func(t *testing.T, o *operator, run func() Process) {
 		t.Helper()
-		has := func(stream string, want uint64) {
-			t.Helper()
-			if err := o.await(t.Context(), "the stream has as many messages", func() (bool, error) {
-				s, err := o.js.Stream(t.Context(), stream)
-				return err == nil && s.CachedInfo().State.Msgs == want, err
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		has := func(stream string, want uint64) { t.Helper(); o.has(t, stream, want) }
 		id := newJob("long")
 		if _, err := o.dispatch(t.Context(), id, sleep(time.Hour)); err != nil {
 			t.Fatal(err)
@@ -156,21 +149,190 @@ func TestTheSampleWorkersEndAMessageOfItsOwnWithTheJobAtWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.await(t.Context(), "the second message is pinged", func() (bool, error) {
-			select {
-			case m := <-pings:
-				return strings.Split(m.Subject, ".")[5] == strconv.FormatUint(second.seq, 10), nil
-			default:
-				return false, nil
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		o.awaitWord(t, pings, 5, strconv.FormatUint(second.seq, 10))
 		has(o.names.ResultsStream(), 1)
 		if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
 			t.Fatal(err)
 		}
 		has(o.names.JobsStream(), 0)
+	})
+}
+
+// has waits until a stream has as many messages.
+func (o *operator) has(t *testing.T, stream string, want uint64) {
+	t.Helper()
+	if err := o.await(t.Context(), "the stream has as many messages", func() (bool, error) {
+		s, err := o.js.Stream(t.Context(), stream)
+		return err == nil && s.CachedInfo().State.Msgs == want, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitWord waits for one of $JS.ACK.> whose subject has that token.
+func (o *operator) awaitWord(t *testing.T, said <-chan *nats.Msg, at int, token string) {
+	t.Helper()
+	if err := o.await(t.Context(), "a word of "+token, func() (bool, error) {
+		select {
+		case m := <-said:
+			return strings.Split(m.Subject, ".")[at] == token, nil
+		default:
+			return false, nil
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NATS has lost its data, and in the new stream the job is in the place that it had, or before it.
+// What is said of the message that is gone would count for the one that has its place then.
+//
+// mutation of both: a worker that keeps the message of before makes this fail.
+func TestTheSampleWorkersSayNothingOfAMessageThatIsGone(t *testing.T) {
+	t.Parallel()
+	samples(t, func(t *testing.T, o *operator, run func() Process) {
+		t.Helper()
+		const when = 7 // the token of a word
+		said := o.overhear(t, "$JS.ACK.>")
+		id := newJob("long")
+		if _, err := o.dispatch(t.Context(), id, sleep(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		p := run()
+		gone := strings.Split(heard(t, said).Subject, ".")[when]
+		jobs := o.stream(t, o.names.JobsStream()).CachedInfo().Config
+		if err := o.js.DeleteStream(t.Context(), jobs.Name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.js.CreateStream(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.js.CreateConsumer(t.Context(), jobs.Name, o.consumer); err != nil {
+			t.Fatal(err)
+		}
+		second, err := o.forge(t.Context(), id, sleep(time.Hour).bytes(), func(*nats.Msg) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := o.stream(t, jobs.Name).GetMsg(t.Context(), second.seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.awaitWord(t, said, when, strconv.FormatInt(m.Time.UnixNano(), 10))
+		if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
+			t.Fatal(err)
+		}
+		o.has(t, jobs.Name, 0)
+		if err := p.Terminate(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := o.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for len(said) > 0 {
+			if m := <-said; strings.Split(m.Subject, ".")[when] == gone {
+				t.Errorf("%s of the message that is gone", m.Data)
+			}
+		}
+	})
+}
+
+// stops ends a worker whose pulls are open, calls meanwhile when it has noted that, and waits
+// for its end.
+func (o *operator) stops(t *testing.T, p Process, pulls int, meanwhile func()) {
+	t.Helper()
+	if err := o.await(t.Context(), "the worker waits for jobs", func() (bool, error) {
+		info, err := o.info(t.Context())
+		return err == nil && info.NumWaiting == pulls, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Terminate(t.Context()) }()
+	if err := o.await(t.Context(), "the worker stops", func() (bool, error) { return strings.Contains(p.Output(), "stopping"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	meanwhile()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// In a stopping worker pulls are still open: what goes back at once comes to the next one.
+//
+// mutation of both: a worker that gives back while another pull is open makes this fail.
+func TestTheSampleWorkersDoNotUseUpTheDeliveriesOfAJobAsTheyStop(t *testing.T) {
+	t.Parallel()
+	samples(t, func(t *testing.T, o *operator, run func() Process) {
+		t.Helper()
+		patient := o.consumer
+		patient.AckWait = time.Hour
+		if _, err := o.js.UpdateConsumer(t.Context(), o.names.JobsStream(), patient); err != nil {
+			t.Fatal(err)
+		}
+		o.stops(t, run(), 4, func() {
+			if _, err := o.dispatch(t.Context(), newJob("late"), input{Do: "succeed"}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		c, err := o.js.Consumer(t.Context(), o.names.JobsStream(), o.consumer.Durable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch, err := c.Fetch(1, jetstream.FetchMaxWait(DefaultPatience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := <-batch.Messages()
+		if m == nil {
+			t.Fatal("the job was not given back")
+		}
+		if meta, err := m.Metadata(); err != nil || meta.NumDelivered > 2 {
+			t.Errorf("%v; got %+v", err, meta)
+		}
+	})
+}
+
+// While a worker stops, a job that it pings comes to it again.
+//
+// mutation of both: a worker that looks first whether it stops gives the job back.
+func TestTheSampleWorkersDoNotGiveAJobBackThatIsAtWork(t *testing.T) {
+	t.Parallel()
+	samples(t, func(t *testing.T, o *operator, run func() Process) {
+		t.Helper()
+		said := o.overhear(t, "$JS.ACK.>")
+		id := newJob("long")
+		if _, err := o.dispatch(t.Context(), id, sleep(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		p := run()
+		first := heard(t, said)
+		o.stops(t, p, 3, func() {
+			if err := o.nc.Publish(first.Subject, []byte("-NAK")); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.await(t.Context(), "no pull is open", func() (bool, error) {
+				info, err := o.info(t.Context())
+				return err == nil && info.NumWaiting == 0, err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err := o.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		naks := 0
+		for len(said) > 0 {
+			if m := <-said; string(m.Data) == "-NAK" {
+				naks++
+			}
+		}
+		if naks != 1 {
+			t.Errorf("%d NAKs, want that of the test", naks)
+		}
 	})
 }
 

@@ -5,8 +5,12 @@ package workers
 import (
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +83,46 @@ func sendsSpans(t *testing.T, dir string, args ...string) {
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+}
+
+// twoSpans sends a span, and another one when the first one is sent or lost.
+const twoSpans = `
+import traces
+
+for name in "first", "second":
+    with traces.span(name, "00-` + aTrace + "-" + aParent + `-01", {}):
+        pass
+    traces.flush(30)
+`
+
+// What stands where a collector should be may answer with anything.
+//
+// mutation: a sender that only expects errors of the network ends with the first answer.
+func TestThePythonWorkerSendsSpansAlsoAfterAnAnswerThatIsNone(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	var calls atomic.Int32
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if calls.Add(1) > 1 {
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = conn.Write([]byte("rubbish\r\n\r\n"))
+		_ = conn.Close()
+	}))
+	t.Cleanup(collector.Close)
+	p := runs(t, filepath.Join(examples, "worker-python"), []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}, "python3", "-B", "-c", twoSpans)
+	o := operateAt(t, Config{URL: start(t).URL()})
+	if err := o.await(t.Context(), "the second span comes", func() (bool, error) { return calls.Load() == 2, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(p.Output(), "1 spans are lost") {
+		t.Error("nothing is said of the first one")
 	}
 }
 

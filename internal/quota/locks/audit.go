@@ -5,6 +5,7 @@ package locks
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,6 +26,13 @@ type findings struct {
 // limitOf says how many permits a lock has; not ok: its semaphore is gone.
 type limitOf func(lock string) (permits int, ok bool)
 
+// aheadInLine is how many of those that wait for the same rates a resync wakes: one would do, but
+// for a run that may not be written, and so does not take its turn.
+const aheadInLine = 16
+
+// ratedOf says whether holds of a lock begin at a bounded rate.
+type ratedOf func(lock string) bool
+
 // belowOf says whether a child run inside of what a ticket is for has not ended.
 type belowOf func(ticket string) bool
 
@@ -39,7 +47,7 @@ type belowOf func(ticket string) bool
 //	not, at that version       idle: wake; see controller
 //	waits by status                                            wake, if there is room         wake: it takes a place
 //	does not                                                   idle: places
-func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf, below belowOf) findings {
+func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf, rated ratedOf, below belowOf) findings {
 	f := findings{wake: map[types.UID]bool{}}
 	has := map[string]bool{}
 	for _, h := range s.Holds {
@@ -53,7 +61,7 @@ func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf, below 
 	for _, run := range runs {
 		f.neither(run, has)
 	}
-	for _, w := range runnable(s, limit) {
+	for _, w := range runnable(s, limit, rated) {
 		f.wake[uidOf(w.Ticket.ID)] = true
 	}
 	return f
@@ -112,18 +120,38 @@ func (f *findings) neither(run fact, has map[string]bool) {
 }
 
 // runnable are those that wait and can have their locks now, each beside those before it, and those
-// that wait for a semaphore that is gone.
-func runnable(s store.LocksSnapshot, limit limitOf) (all []store.Waiter) {
-	used := usedOf(s.Holds)
+// that wait for a semaphore that is gone. Of those that wait for the same rates it is the first
+// ones: when a hold begins the script names the next.
+func runnable(s store.LocksSnapshot, limit limitOf, rated ratedOf) (all []store.Waiter) {
+	used, lines := usedOf(s.Holds), map[string]int{}
 	for _, w := range s.Waiters {
-		if w.Refused == "" && fits(w.Wants, used, limit) {
-			for _, want := range w.Wants {
-				used[want.Name] += want.Permits
-			}
-			all = append(all, w)
+		line := lineOf(w.Wants, limit, rated)
+		if w.Refused != "" || line != "" && lines[line] == aheadInLine || !fits(w.Wants, used, limit) {
+			continue
 		}
+		lines[line]++
+		for _, want := range w.Wants {
+			used[want.Name] += want.Permits
+		}
+		all = append(all, w)
 	}
 	return all
+}
+
+// lineOf is which locks one waits for that have a rate; "" also for one that is to be told that a
+// semaphore is gone.
+func lineOf(wants []store.Want, limit limitOf, rated ratedOf) string {
+	var line []string
+	for _, w := range wants {
+		if _, ok := limit(w.Name); !ok {
+			return ""
+		}
+		if rated(w.Name) {
+			line = append(line, w.Name)
+		}
+	}
+	slices.Sort(line)
+	return strings.Join(line, " ")
 }
 
 func usedOf(holds []store.Holding) map[string]int {

@@ -4,6 +4,7 @@ package locks
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -151,17 +152,17 @@ func TestWhatAResyncFinds(t *testing.T) {
 		"held by status, and not in Redis":     {run(Part{Holds: held}), store.LocksSnapshot{}, findings{missing: []string{"r"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := audit(c.runs, c.s, oneEach, noneBelow)
+			got := audit(c.runs, c.s, oneEach, noneRated, noneBelow)
 			if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) ||
 				!slices.Equal(got.unknown, c.want.unknown) || !slices.Equal(got.places, c.want.places) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
 	}
-	if f := audit(run(Part{Waits: true}), store.LocksSnapshot{}, oneEach, noneBelow); !f.wake["r"] {
+	if f := audit(run(Part{Waits: true}), store.LocksSnapshot{}, oneEach, noneRated, noneBelow); !f.wake["r"] {
 		t.Error("one that waits, and has no place, is not woken")
 	}
-	if f := audit(run(Part{Waits: true}), place, oneEach, noneBelow); !f.wake["r"] {
+	if f := audit(run(Part{Waits: true}), place, oneEach, noneRated, noneBelow); !f.wake["r"] {
 		t.Error("one that could have its lock is not woken")
 	}
 }
@@ -208,8 +209,8 @@ func TestWhatIsOverKeepsItsLocksForAChildAtItsCleanUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view{runs: map[types.UID]fact{"r": factOf(ended("r", c.steps...))}, children: all}
 			ticket := store.Ticket{ID: c.ticket, Version: "9"}
-			held := audit(v.runs, store.LocksSnapshot{Holds: []store.Holding{{Ticket: ticket}}}, oneEach, v.below)
-			waits := audit(v.runs, store.LocksSnapshot{Waiters: []store.Waiter{{Ticket: ticket}}}, oneEach, v.below)
+			held := audit(v.runs, store.LocksSnapshot{Holds: []store.Holding{{Ticket: ticket}}}, oneEach, v.rated, v.below)
+			waits := audit(v.runs, store.LocksSnapshot{Waiters: []store.Waiter{{Ticket: ticket}}}, oneEach, v.rated, v.below)
 			want := []store.Dropping{{Ticket: c.ticket}}
 			if c.kept {
 				want = nil
@@ -227,11 +228,11 @@ func TestAHoldThatABeginningRunIsAboutToWriteStays(t *testing.T) {
 	run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "w"}}}
 	run.UID, run.Name, run.Namespace, run.ResourceVersion = "r", "r", "ns", "10"
 	s := store.LocksSnapshot{Holds: []store.Holding{{Ticket: store.Ticket{ID: "r/build", Version: "10"}, Locks: []store.Hold{{Name: "a", Permits: 1}}}}}
-	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneBelow); len(f.drop) > 0 || !slices.Equal(f.idle, []string{"r/build"}) || NeverHas(run, "r/build") {
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneRated, noneBelow); len(f.drop) > 0 || !slices.Equal(f.idle, []string{"r/build"}) || NeverHas(run, "r/build") {
 		t.Errorf("before it begins: drops %v, idle %v", f.drop, f.idle)
 	}
 	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "other", Phase: v1alpha1.StepPending}}}
-	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneBelow); len(f.drop) != 1 || !NeverHas(run, "r/build") {
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach, noneRated, noneBelow); len(f.drop) != 1 || !NeverHas(run, "r/build") {
 		t.Errorf("a step that it does not have: drops %v", f.drop)
 	}
 }
@@ -288,7 +289,7 @@ func TestTicketsOfItems(t *testing.T) {
 		"not written":        {hold("5", "10"), findings{idle: []string{"r/all/5"}, missing: []string{"r/all/1"}}},
 		"cannot be any more": {hold("5", "9"), findings{drop: []store.Dropping{{Ticket: "r/all/5", Seen: "10"}}, missing: []string{"r/all/1"}}},
 	} {
-		got := audit(runs, c.s, oneEach, noneBelow)
+		got := audit(runs, c.s, oneEach, noneRated, noneBelow)
 		if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -303,4 +304,41 @@ func TestTicketsOfItems(t *testing.T) {
 func saidOf(run *v1alpha1.WorkflowRun, ticket string) (p Part, ok bool) {
 	p, ok, _ = PartsOfTickets(run)(ticket)
 	return p, ok
+}
+
+// A rate lets few begin, and each that begins has the script name the next one. Who waits for the
+// same rates waits behind the first; who waits for others, or for a semaphore that is
+// gone, does not.
+//
+// mutations: runnable that looks at permits only, or that takes all rates for one, makes this fail.
+func TestAResyncWakesTheFirstInLineForARate(t *testing.T) {
+	rated := &v1alpha1.Semaphore{Spec: v1alpha1.SemaphoreSpec{Permits: 1000, Rate: &v1alpha1.LockRate{Starts: 10, PerSeconds: 60}}}
+	v := view{runs: map[types.UID]fact{}, semaphores: map[string]*v1alpha1.Semaphore{
+		"api": rated, "mail": rated, "gpus": {Spec: v1alpha1.SemaphoreSpec{Permits: 1000}},
+	}}
+	waiting := func(n int, locks ...string) (s store.LocksSnapshot) {
+		for i := range n {
+			tied{run: fmt.Sprint(i), waits: locks}.enter(&s, i)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		s    store.LocksSnapshot
+		want int
+	}{
+		"for a rate":       {waiting(100, "api"), aheadInLine},
+		"for two":          {waiting(100, "api", "mail"), aheadInLine},
+		"by a part":        {waiting(100, "api/eu"), aheadInLine},
+		"for permits":      {waiting(100, "gpus"), 100},
+		"for one gone":     {waiting(100, "api", "gone"), 100},
+		"for one of each":  {store.LocksSnapshot{Waiters: slices.Concat(waiting(20, "api", "mail").Waiters, waiting(22, "mail").Waiters[20:])}, aheadInLine + 2},
+		"beside no rate":   {store.LocksSnapshot{Waiters: slices.Concat(waiting(20, "api").Waiters, waiting(22, "gpus").Waiters[20:])}, aheadInLine + 2},
+		"for others of it": {store.LocksSnapshot{Waiters: slices.Concat(waiting(20, "api/eu").Waiters, waiting(22, "api/us").Waiters[20:])}, aheadInLine + 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if f := audit(v.runs, c.s, v.limit, v.rated, v.below); len(f.wake) != c.want {
+				t.Errorf("%d are woken, want %d", len(f.wake), c.want)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,13 +23,14 @@ const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
 // cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
 // made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
-// it: the patch names the UID.
+// it: the patch names the UID. So is one whose part is over: what that held is on its way back.
 func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
 	o := &v1alpha1.WorkflowRun{}
 	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
 		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
 	}
-	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
+	_, part, _ := strings.Cut(w.Ticket, "/")
+	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || PartOf(o, part).Over {
 		return nil
 	}
 	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})

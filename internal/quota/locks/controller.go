@@ -30,6 +30,10 @@ const mutexPrefix = "mutex:"
 // longestMutexQueue is how many may wait for a mutex.
 const longestMutexQueue = 10_000
 
+// mostLooks is how many runs one call looks at, about, when those that are next are over or gone. A
+// tenant may have deleted thousands that wait.
+const mostLooks = 256
+
 // Options are what a Controller needs.
 type Options struct {
 	// Store decides, in Redis.
@@ -142,12 +146,14 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 	return answer, nil
 }
 
-// follow wakes and cancels whom an answer names. What fails, the resync does.
+// follow cancels and wakes whom an answer names. What fails, the resync does. It cancels first: the
+// longer that takes the more of them have ended, and need not be cancelled.
 func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer) {
-	err := c.wakeAll(ctx, a.Wake)
+	var err error
 	for _, w := range a.Cancel {
 		err = errors.Join(err, c.cancel(ctx, w, run, a.Lock))
 	}
+	err = errors.Join(err, c.wakeAll(ctx, a.Wake))
 	if err != nil {
 		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
 		c.kicks.After(store.Unusable(err))
@@ -268,31 +274,45 @@ func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 	return nil
 }
 
-// wakeAll wakes runs. Those that are over or gone lose what they have, and whoever is next is woken
-// instead.
+// wakeAll wakes runs. Those that are over or gone lose their places, and whoever is next is woken
+// instead. What they hold stays, for who knows what is below them: one may have got its locks since
+// it was named, and keep them for a child that is at its clean-up. Where very many are gone a
+// resync does the rest: it finds them with one list.
 func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
 	seen := map[string]bool{}
 	var failed error
-	for len(next) > 0 {
-		one := next[0]
-		next = next[1:]
-		if seen[one.Ticket] {
-			continue
+	for len(seen) < mostLooks {
+		var over []store.Dropping
+		for _, one := range next {
+			if seen[one.Ticket] {
+				continue
+			}
+			seen[one.Ticket] = true
+			there, err := c.wakeOne(ctx, one)
+			if err == nil && !there {
+				over = append(over, store.Dropping{Ticket: one.Ticket, Seen: store.PlaceOnly})
+			}
+			failed = errors.Join(failed, err)
 		}
-		seen[one.Ticket] = true
-		name := nameOf(one.Run)
-		there, err := c.there(ctx, name, uidOf(one.Ticket))
-		if err == nil && !there {
-			var more store.Dropped
-			more, err = c.store.DropLocks(ctx, store.Dropping{Ticket: one.Ticket})
-			next = append(next, more.Wake...)
+		if len(over) == 0 {
+			return failed
 		}
-		if err == nil && there {
-			c.wake(name)
-		}
-		failed = errors.Join(failed, err)
+		dropped, err := c.store.DropLocks(ctx, over...)
+		next, failed = dropped.Wake, errors.Join(failed, err)
+	}
+	if len(next) > 0 {
+		c.kicks.Tell()
 	}
 	return failed
+}
+
+// wakeOne wakes a run; false if it is over or gone.
+func (c *Controller) wakeOne(ctx context.Context, one store.Wake) (there bool, err error) {
+	name := nameOf(one.Run)
+	if there, err = c.there(ctx, name, uidOf(one.Ticket)); there {
+		c.wake(name)
+	}
+	return there, err
 }
 
 // there says whether a run exists and is not over. The cache may be trusted with an end, but not

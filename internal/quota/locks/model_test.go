@@ -471,6 +471,8 @@ func (w *world) view() map[types.UID]fact {
 
 func oneEach(string) (int, bool) { return 1, true }
 
+func noneRated(string) bool { return false }
+
 func noneBelow(string) bool { return false }
 
 // settle is as the controller does it: a hold that is missing is restored after a live read, which
@@ -480,7 +482,7 @@ func (w *world) settle() bool {
 		return false
 	}
 	v := w.view()
-	f := audit(v, *w.keeper.snap, oneEach, noneBelow)
+	f := audit(v, *w.keeper.snap, oneEach, noneRated, noneBelow)
 	w.keeper.snap, w.keeper.whole = nil, false
 	w.table.Drop(w.dropping(f.drop)...)
 	for _, ticket := range f.missing {

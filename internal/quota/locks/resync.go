@@ -108,6 +108,12 @@ func (v *view) limit(lock string) (int, bool) {
 	return int(sem.Spec.Permits), true
 }
 
+// rated is ratedOf by the semaphores that there are.
+func (v *view) rated(lock string) bool {
+	sem := v.semaphores[semaphoreOf(lock)]
+	return sem != nil && sem.Spec.Rate != nil
+}
+
 // below is belowOf by the runs that there are. The cache tells of a child before it tells that the
 // parent has let it in, so one that it does not have is gone. What runs themselves say of their
 // parents holds nothing: their users may write that.
@@ -165,7 +171,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err != nil {
 		return err
 	}
-	f := audit(v.runs, s, v.limit, v.below)
+	f := audit(v.runs, s, v.limit, v.rated, v.below)
 	if err := c.restore(ctx, v, f.missing); err != nil { // first: nobody gets in before they are counted
 		return err
 	}

@@ -4,11 +4,16 @@ package locks
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // options is a cache that notes how it is read.
@@ -32,5 +37,115 @@ func TestWhoIsWokenIsReadWithoutACopy(t *testing.T) {
 	there, err := c.there(t.Context(), types.NamespacedName{Namespace: "default", Name: "a"}, "u")
 	if err != nil || !there || !slices.Contains(cache.of, client.GetOption(client.UnsafeDisableDeepCopy)) {
 		t.Errorf("there: %t, %v; read with %v", there, err, cache.of)
+	}
+}
+
+// A slow process was told that a run is next. Meanwhile the run got its lock by a pass of its own,
+// began a child, and was cancelled: the lock is kept while the child cleans up.
+//
+// mutation: wakeAll that takes all that a run has makes this fail.
+func TestWhoIsWokenTooLateKeepsItsLockForAChildAtItsCleanUp(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	child, holder, next := s.run("child", nil), s.run("holder", nil), s.run("next", nil)
+	r.takes(holder, lock, store.LocksHeld)
+	r.takes(next, lock, store.LocksWaiting)
+	now := metav1.NewTime(s.clock.Now())
+	holder.Status = &v1alpha1.WorkflowRunStatus{CompletedAt: &now, Steps: []v1alpha1.StepStatus{
+		{Name: "a", Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: child.Name, UID: string(child.UID)}},
+	}}
+	must(t, s.client.Status().Update(t.Context(), holder))
+	must(t, r.wakeAll(t.Context(), []store.Wake{{Ticket: string(holder.UID), Run: s.ns + "/holder"}}))
+	if r.wakes(next) {
+		t.Error("the next one is woken while the clean-up is under way")
+	}
+	r.takes(next, lock, store.LocksWaiting)
+}
+
+// counted counts reads.
+type counted struct {
+	client.Reader
+	gets int
+}
+
+func (c *counted) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	c.gets++
+	return c.Reader.Get(ctx, key, into, opts...)
+}
+
+// A tenant deleted hundreds of runs that waited. The end of one run does not look at all of them:
+// it asks for a resync, which finds them with one list.
+//
+// mutations: wakeAll without a bound, or without the question for a resync, makes this fail, as
+// does one that leaves places of who is gone.
+func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
+	const gone = mostLooks + 20
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	holder, last := s.run("holder", nil), s.run("last", nil)
+	r.takes(holder, lock, store.LocksHeld)
+	for i := range gone {
+		id := fmt.Sprintf("ghost-%03d", i)
+		ghost := store.Ticket{ID: id, Run: s.ns + "/" + id, Tree: s.ns + "/" + id, Version: "1", Priority: 9}
+		_, err := r.store.TakeLocks(t.Context(), ghost, []store.Want{{Name: lock, Permits: 1, Limit: 1, Longest: 999}})
+		must(t, err)
+	}
+	r.takes(last, lock, store.LocksWaiting)
+	live := &counted{Reader: r.live}
+	r.live = live
+	r.kicks.Begin()
+	must(t, r.Drop(t.Context(), store.Dropping{Ticket: string(holder.UID)}))
+	if live.gets > mostLooks {
+		t.Errorf("%d runs are looked at", live.gets)
+	}
+	if r.wakes(last) || len(r.kicks.News()) != 1 {
+		t.Error("no resync is asked for")
+	}
+	must(t, r.Resync(t.Context()))
+	if !r.wakes(last) {
+		t.Error("the resync does not wake who is next")
+	}
+	r.takes(last, lock, store.LocksHeld)
+}
+
+// journal is a cache of one run that notes whom it has cancelled.
+type journal struct {
+	client.Client // none: nothing else may be asked
+	run           *v1alpha1.WorkflowRun
+	did           []string
+}
+
+func (j *journal) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	j.run.DeepCopyInto(into.(*v1alpha1.WorkflowRun)) //nolint:errcheck,forcetypeassert // nothing else is read
+	return nil
+}
+
+func (j *journal) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	j.did = append(j.did, "cancel")
+	return nil
+}
+
+// The script names who holds a lock, and the step may end before that is followed.
+//
+// mutations: cancel that does not look at the part, and follow that wakes first, make this fail.
+func TestARunIsNotCancelledForAStepThatIsOver(t *testing.T) {
+	for phase, want := range map[v1alpha1.StepPhase][]string{
+		v1alpha1.StepSucceeded: {"wake"},
+		v1alpha1.StepRunning:   {"cancel", "wake"},
+	} {
+		t.Run(string(phase), func(t *testing.T) {
+			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "uid"}}
+			run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "a", Phase: phase}, {Name: "b", Phase: v1alpha1.StepRunning}}}
+			cache := &journal{run: run}
+			c := New(Options{Client: cache, Live: cache, Wake: func(types.NamespacedName) { cache.did = append(cache.did, "wake") }})
+			c.follow(t.Context(), "ns/other", store.LocksAnswer{
+				Lock: "gpus", Cancel: []store.Wake{{Ticket: "uid/a", Run: "ns/r"}}, Wake: []store.Wake{{Ticket: "uid/b", Run: "ns/r"}},
+			})
+			if !slices.Equal(cache.did, want) {
+				t.Errorf("%v, want %v", cache.did, want)
+			}
+		})
 	}
 }

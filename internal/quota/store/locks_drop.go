@@ -14,9 +14,12 @@ type Dropping struct {
 	Ticket string
 	// Seen is a version at which the run was seen, or written, without the hold: a grant
 	// of an older version can never be written. "": the run or the step is over, which
-	// never changes back.
+	// never changes back. PlaceOnly: what it holds stays.
 	Seen string
 }
+
+// PlaceOnly is a version that no grant is older than.
+const PlaceOnly = "0"
 
 // mostDroppings is how many tickets one call of the script is given: an answer of Redis is bounded,
 // and so is what it has to read.

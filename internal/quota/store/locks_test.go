@@ -198,6 +198,7 @@ func TestAGrantIsDroppedOnlyIfNobodyCanWriteIt(t *testing.T) {
 	onBoth(t, func(s *lockScene) {
 		s.state(store.LocksHeld, s.take(ticket("a", 5, 0), one("x", 1)))
 		s.drop(store.Dropping{Ticket: "a", Seen: "5"})
+		s.drop(store.Dropping{Ticket: "a", Seen: store.PlaceOnly})
 		s.state(store.LocksWaiting, s.take(ticket("b", 6, 0), one("x", 1)))
 		s.take(ticket("a", 10, 0), one("x", 1)) // asked again, after a write that did not have it
 		s.take(ticket("a", 5, 0), one("x", 1))  // by a process that was paused
@@ -744,7 +745,7 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 		id := fmt.Sprint("t", r.IntN(12))
 		switch r.IntN(10) {
 		case 0:
-			s.drop(store.Dropping{Ticket: id, Seen: strconv.Itoa(r.IntN(s.seq) + 1)})
+			s.drop(store.Dropping{Ticket: id, Seen: strconv.Itoa(r.IntN(s.seq + 1))})
 		case 1, 2, 3:
 			s.drop(store.Dropping{Ticket: id}, store.Dropping{Ticket: fmt.Sprint("t", r.IntN(12))})
 		default:

@@ -131,7 +131,7 @@ type PolicyTrial struct {
 	// +required
 	Arm RolloutArm `json:"arm"`
 	// busyTries is how often in a row, at the most, a replica found the lock busy before it had
-	// it, and wrote.
+	// it, and wrote, or ended the run without it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BusyTries int32 `json:"busyTries,omitempty"`

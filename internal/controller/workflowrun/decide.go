@@ -113,7 +113,7 @@ func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 		Checkpoint: p.ahead.Facts(),
 		Evaluated:  p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
-	in.Policy = p.policyReference()
+	in.Policy = p.policyReference(lock)
 	in.Pause = func() { p.desk.Rest(ctx) }
 	in.Yield = func() bool { return p.desk.Yield(ctx) }
 	return in

@@ -3,11 +3,14 @@
 package workflowrun
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
@@ -52,6 +55,41 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		Expect(mine).To(And(HaveField("Runs", BeEquivalentTo(1)), HaveField("Ended", BeEquivalentTo(1))))
 		Expect(tally.Canary.Ended + tally.Control.Ended).To(BeEquivalentTo(1))
 		Expect(of("77aa-3")).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	// mutation: an end without the lock that votes with the waits that got it only makes this fail.
+	It("votes with the wait that its deadline ends: it had no lock, which is worse than to get it late", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, brief())
+		w.tries("4f2a-2")
+		r := w.newReplica(ctx, "r", counting)
+		run := w.create(ctx, twoSteps(), func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
+		arm := rollout.ArmOf(string(run.UID), "4f2a-2", 50)
+		r.inFlight(ctx, run, 1)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run) // the lease lingers no more
+		w.takeLock(ctx, run)
+		for _, t := range w.takeAll(ctx, 1) {
+			t.succeed(ctx)
+			r.pumpAll(ctx, 1)
+		}
+		const tries = 3
+		for range tries {
+			r.mustPass(ctx, run)
+			w.clock.Step(2 * time.Second)
+		}
+		Expect(w.get(ctx, run).Status.Policy.Trial).To(HaveValue(HaveField("BusyTries", BeZero())), "nothing is written for that")
+		w.clock.Step(time.Minute)
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		Expect(lifecycle.Finished(now)).To(BeTrue())
+		Expect(now.Status.Policy.Trial).To(HaveValue(And(
+			HaveField("BusyTries", BeEquivalentTo(tries+1)), HaveField("LongestWaitMillis", BeEquivalentTo(66_000)),
+		)))
+		tally := r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: "4f2a-2"})
+		Expect(map[rollout.Arm]rollout.Counts{rollout.Canary: tally.Canary, rollout.Control: tally.Control}[arm]).To(And(
+			HaveField("Ended", BeEquivalentTo(1)), HaveField("Contended", BeEquivalentTo(1)), HaveField("Busy", BeEquivalentTo(1)),
+		))
 	}, NodeTimeout(2*patience))
 
 	// mutation: a watch that wakes runs for edits of spec only, or not for another candidate, makes

@@ -6,16 +6,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// policyReference is what status says of the policy; nil: built-in defaults.
-func (p *pass) policyReference() *v1alpha1.PolicyReference {
+// policyReference is what status says of the policy, in a write under a lock; nil:
+// built-in defaults.
+func (p *pass) policyReference(lock lifecycle.Lock) *v1alpha1.PolicyReference {
 	if p.policy.Name == "" {
 		return nil
 	}
+	now := p.r.Clock.Now()
 	return &v1alpha1.PolicyReference{
 		Name: p.policy.Name, Generation: p.policy.Generation,
-		Trial: p.trial.Votes(p.run, p.mem.lock.Votes, p.batch.Facts(), p.r.Clock.Now()),
+		Trial: p.trial.Votes(p.run, p.mem.lock.VotesUnder(lock, now), p.batch.Facts(), now),
 	}
 }
 

@@ -38,11 +38,11 @@ func TestVotesRideAlongWithTheWrites(t *testing.T) {
 	want := &v1alpha1.PolicyReference{Name: "shared", Generation: 2, Trial: &v1alpha1.PolicyTrial{
 		Candidate: "4f2a-2", Arm: "Canary", BusyTries: 3, LongestWaitMillis: 1000, LongestLatencyMillis: 1500,
 	}}
-	if diff := cmp.Diff(want, p.policyReference()); diff != "" {
+	if diff := cmp.Diff(want, p.policyReference(lifecycle.Lock{})); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
 	p.policy.Name = ""
-	if ref := p.policyReference(); ref != nil {
+	if ref := p.policyReference(lifecycle.Lock{}); ref != nil {
 		t.Errorf("without a policy %+v", ref)
 	}
 }

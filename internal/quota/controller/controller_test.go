@@ -292,6 +292,23 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w.boss.asks(a, true)
 }
 
+// Reservations may end one after the other, and somebody may always wait. Resyncs read everything
+// there is, so they do not follow each other as fast.
+//
+// mutation: nextDue without a least pause makes this fail.
+func TestResyncsPauseHoweverSoonReservationsEnd(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		0: time.Second, 5 * time.Millisecond: time.Second, 5 * time.Second: 5*time.Second + reservationSlack, time.Minute: resyncPause,
+	} {
+		h := holdings{snapshots: map[store.Key]store.Snapshot{
+			{Policy: "batch", Tenant: "acme"}: {Queue: []store.Run{{}}, Reserved: []store.Reservation{{Left: left}, {Left: time.Minute}}},
+		}}
+		if due := h.nextDue(); due != want {
+			t.Errorf("a reservation ends in %s: the next round is due in %s, want %s", left, due, want)
+		}
+	}
+}
+
 // In a pool the reservation may be another tenant's.
 //
 // mutations: Admit that looks at the tenant's own reservations only, or pool_admit.lua that does

@@ -78,12 +78,13 @@ type holdings struct {
 	tokens    map[store.Key]string              // of all keys in the register
 }
 
-// nextDue is when to look again: soon after a reservation ends that somebody waits for.
+// nextDue is when to look again: soon after a reservation ends that somebody waits for. There is a
+// pause all the same: reservations may end one after the other, and a resync reads everything.
 func (h holdings) nextDue() time.Duration {
 	due := resyncPause
 	for _, b := range h.snapshots {
 		if len(b.Queue) > 0 && len(b.Reserved) > 0 {
-			due = min(due, b.Reserved[0].Left+reservationSlack)
+			due = min(due, max(resyncs.LeastPause, b.Reserved[0].Left+reservationSlack))
 		}
 	}
 	return due

@@ -24,7 +24,7 @@ func TestWhatHastensAResync(t *testing.T) {
 		"nothing":                     {asked: pause, failed: pause},
 		"a kick":                      {meanwhile: Kicks.Kick, asked: 5 * time.Second, failed: pause},
 		"news":                        {meanwhile: Kicks.Tell, asked: 5 * time.Second, failed: 5 * time.Second},
-		"news of before":              {before: Kicks.Tell, asked: kickPause, failed: pause},
+		"news of before":              {before: Kicks.Tell, asked: LeastPause, failed: pause},
 		"Redis cannot be used":        {meanwhile: func(k Kicks) { k.After(true) }, asked: 5 * time.Second, failed: pause},
 		"something else did not work": {meanwhile: func(k Kicks) { k.After(false) }, asked: 5 * time.Second, failed: 5 * time.Second},
 	} {

@@ -12,9 +12,9 @@ import (
 // LookPause is the time between two looks whether a resync is wanted before it is due.
 const LookPause = 2 * time.Second
 
-// kickPause is the least time between two resyncs. What a resync finds may kick the next one: a run
-// that cannot be written would have them follow each other without end.
-const kickPause = time.Second
+// LeastPause is the least time between two resyncs. What a resync finds may bring the next one: a
+// run that cannot be written would have them follow each other without end.
+const LeastPause = time.Second
 
 // Rest returns when the next resync is to begin: after pause, when it is kicked, but not at once
 // after the last one, when a look says that it is wanted, or when ctx ends. A kick is of this
@@ -29,7 +29,7 @@ func Rest(ctx context.Context, c clock.Clock, pause time.Duration, kicked <-chan
 			return
 		case <-kicked:
 			timer.Stop()
-			if early := min(kickPause-c.Now().Sub(begun), due.Sub(c.Now())); early > 0 {
+			if early := min(LeastPause-c.Now().Sub(begun), due.Sub(c.Now())); early > 0 {
 				select {
 				case <-ctx.Done():
 				case <-c.After(early):

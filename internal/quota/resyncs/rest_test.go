@@ -27,7 +27,7 @@ func TestRest(t *testing.T) {
 		"nothing happens":         {pause: pause, took: pause, looks: 14},
 		"it is short":             {pause: time.Second, took: time.Second},
 		"it is kicked":            {pause: pause, kickIn: 5 * time.Second, took: 5 * time.Second, looks: 2},
-		"it is kicked at once":    {pause: pause, kickIn: time.Millisecond, took: kickPause},
+		"it is kicked at once":    {pause: pause, kickIn: time.Millisecond, took: LeastPause},
 		"it ends":                 {pause: pause, endIn: 5 * time.Second, took: 5 * time.Second, looks: 2},
 		"the third look wants it": {pause: pause, wanted: func(looks int) bool { return looks == 3 }, took: 3 * LookPause, looks: 3},
 	} {

@@ -2,7 +2,11 @@
 
 package leases
 
-import "time"
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
 
 // Votes are what the waits for its lock say of a run's policy, as far as this process has seen.
 type Votes struct {
@@ -24,10 +28,23 @@ func (v *Votes) busy(now time.Time, wait time.Duration) {
 	}
 }
 
-// had notes that the lock was had, which was first found busy at since; zero: it was not.
+// had notes that the wait for the lock is over, which was first found busy at since; zero:
+// it was not.
 func (v *Votes) had(since, now time.Time) {
 	v.BusyTries = max(v.BusyTries, v.tries)
 	if !since.IsZero() {
 		v.Wait = max(v.Wait, now.Sub(since))
 	}
+}
+
+// VotesUnder are the votes of a decision under a lock. Without it, since it is busy, they have the
+// wait for it, too, up to now: the run may end so, and a wait that nothing came of is no better
+// than a long one.
+func (st *State) VotesUnder(lock lifecycle.Lock, now time.Time) Votes {
+	v := st.Votes
+	if lock.State == lifecycle.LockBusy {
+		v.busy(now, 0)
+		v.had(st.busy.since, now)
+	}
+	return v
 }

@@ -120,35 +120,42 @@ func (f *findings) neither(run fact, has map[string]bool) {
 }
 
 // runnable are those that wait and can have their locks now, each beside those before it, and those
-// that wait for a semaphore that is gone. Of those that wait for the same rates it is the first
-// ones: when a hold begins the script names the next.
+// that wait for a semaphore that is gone. Of those that wait for the same rates, and for nothing
+// else, it is the first ones: when a hold begins the script names the next.
 func runnable(s store.LocksSnapshot, limit limitOf, rated ratedOf) (all []store.Waiter) {
 	used, lines := usedOf(s.Holds), map[string]int{}
 	for _, w := range s.Waiters {
-		line := lineOf(w.Wants, limit, rated)
+		line := lineOf(w.Wants, rated)
 		if w.Refused != "" || line != "" && lines[line] == aheadInLine || !fits(w.Wants, used, limit) {
 			continue
 		}
 		lines[line]++
-		for _, want := range w.Wants {
-			used[want.Name] += want.Permits
-		}
+		promise(used, w.Wants, rated)
 		all = append(all, w)
 	}
 	return all
 }
 
-// lineOf is which locks one waits for that have a rate; "" also for one that is to be told that a
-// semaphore is gone.
-func lineOf(wants []store.Want, limit limitOf, rated ratedOf) string {
+// promise counts what one that is woken may take. One that wants a lock with a rate may have to
+// wait for that, for as long as its period, and then takes nothing of the others.
+func promise(used map[string]int, wants []store.Want, rated ratedOf) {
+	waits := slices.ContainsFunc(wants, func(w store.Want) bool { return rated(w.Name) })
+	for _, w := range wants {
+		if !waits || rated(w.Name) {
+			used[w.Name] += w.Permits
+		}
+	}
+}
+
+// lineOf is which locks one waits for, if all of them have a rate. One that waits for another lock
+// as well may wait in its queue, and whoever is behind must not wait with it.
+func lineOf(wants []store.Want, rated ratedOf) string {
 	var line []string
 	for _, w := range wants {
-		if _, ok := limit(w.Name); !ok {
+		if !rated(w.Name) { // or its semaphore is gone, and it is to be told
 			return ""
 		}
-		if rated(w.Name) {
-			line = append(line, w.Name)
-		}
+		line = append(line, w.Name)
 	}
 	slices.Sort(line)
 	return strings.Join(line, " ")

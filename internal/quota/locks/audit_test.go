@@ -307,14 +307,15 @@ func saidOf(run *v1alpha1.WorkflowRun, ticket string) (p Part, ok bool) {
 }
 
 // A rate lets few begin, and each that begins has the script name the next one. Who waits for the
-// same rates waits behind the first; who waits for others, or for a semaphore that is
-// gone, does not.
+// same rates waits behind the first; who waits for others, for another lock as well, or for a
+// semaphore that is gone, does not.
 //
-// mutations: runnable that looks at permits only, or that takes all rates for one, makes this fail.
+// mutations: runnable that looks at permits only, or that takes all rates for one, makes this fail,
+// as does promise that counts all.
 func TestAResyncWakesTheFirstInLineForARate(t *testing.T) {
 	rated := &v1alpha1.Semaphore{Spec: v1alpha1.SemaphoreSpec{Permits: 1000, Rate: &v1alpha1.LockRate{Starts: 10, PerSeconds: 60}}}
 	v := view{runs: map[types.UID]fact{}, semaphores: map[string]*v1alpha1.Semaphore{
-		"api": rated, "mail": rated, "gpus": {Spec: v1alpha1.SemaphoreSpec{Permits: 1000}},
+		"api": rated, "mail": rated, "gpus": {Spec: v1alpha1.SemaphoreSpec{Permits: 1000}}, "few": {Spec: v1alpha1.SemaphoreSpec{Permits: 10}},
 	}}
 	waiting := func(n int, locks ...string) (s store.LocksSnapshot) {
 		for i := range n {
@@ -330,6 +331,8 @@ func TestAResyncWakesTheFirstInLineForARate(t *testing.T) {
 		"for two":          {waiting(100, "api", "mail"), aheadInLine},
 		"by a part":        {waiting(100, "api/eu"), aheadInLine},
 		"for permits":      {waiting(100, "gpus"), 100},
+		"behind a queue":   {store.LocksSnapshot{Waiters: slices.Concat(waiting(100, "api", "gpus").Waiters, waiting(102, "api").Waiters[100:])}, 102},
+		"behind a rate":    {store.LocksSnapshot{Waiters: slices.Concat(waiting(10, "api", "few").Waiters, waiting(11, "few").Waiters[10:])}, 11},
 		"for one gone":     {waiting(100, "api", "gone"), 100},
 		"for one of each":  {store.LocksSnapshot{Waiters: slices.Concat(waiting(20, "api", "mail").Waiters, waiting(22, "mail").Waiters[20:])}, aheadInLine + 2},
 		"beside no rate":   {store.LocksSnapshot{Waiters: slices.Concat(waiting(20, "api").Waiters, waiting(22, "gpus").Waiters[20:])}, aheadInLine + 2},

@@ -30,7 +30,7 @@ const mutexPrefix = "mutex:"
 // longestMutexQueue is how many may wait for a mutex.
 const longestMutexQueue = 10_000
 
-// mostLooks is how many runs one call looks at, about, when those that are next are over or gone. A
+// mostLooks is how many runs one call looks at when those that are next are over or gone. A
 // tenant may have deleted thousands that wait.
 const mostLooks = 256
 
@@ -281,11 +281,15 @@ func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
 	seen := map[string]bool{}
 	var failed error
-	for len(seen) < mostLooks {
+	left := false
+	for len(next) > 0 && !left {
 		var over []store.Dropping
 		for _, one := range next {
 			if seen[one.Ticket] {
 				continue
+			}
+			if left = len(seen) == mostLooks; left {
+				break
 			}
 			seen[one.Ticket] = true
 			there, err := c.wakeOne(ctx, one)
@@ -295,12 +299,12 @@ func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
 			failed = errors.Join(failed, err)
 		}
 		if len(over) == 0 {
-			return failed
+			break
 		}
 		dropped, err := c.store.DropLocks(ctx, over...)
 		next, failed = dropped.Wake, errors.Join(failed, err)
 	}
-	if len(next) > 0 {
+	if left {
 		c.kicks.Tell()
 	}
 	return failed

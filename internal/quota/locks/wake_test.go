@@ -110,6 +110,27 @@ func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
 	r.takes(last, lock, store.LocksHeld)
 }
 
+// A semaphore with many permits may name very many at once.
+//
+// mutation: wakeAll that looks at all whom one answer names.
+func TestOfManyWhoAreNamedAtOnceSoManyAreLookedAt(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	live := &counted{Reader: r.live}
+	r.live = live
+	r.kicks.Begin()
+	var next []store.Wake
+	for i := range mostLooks + 50 {
+		id := fmt.Sprintf("ghost-%03d", i)
+		next = append(next, store.Wake{Ticket: id, Run: s.ns + "/" + id})
+	}
+	must(t, r.wakeAll(t.Context(), next))
+	if live.gets != mostLooks || len(r.kicks.News()) != 1 {
+		t.Errorf("%d runs are looked at, and %d resyncs asked for", live.gets, len(r.kicks.News()))
+	}
+}
+
 // journal is a cache of one run that notes whom it has cancelled.
 type journal struct {
 	client.Client // none: nothing else may be asked

@@ -13,7 +13,7 @@
 -- A rate is '<starts>/<period>/<since>', ms: so many holds of the lock may begin in a period; none that began before since counts.
 -- An order is '<priority>.<created>.<version>', digits of fixed lengths; the part from the first point on is an age.
 local holds, queue, places, holders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all
+local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all, and wakes of those that wait for rates alone the first 16
 
 local portion = 1000 -- about how many fields, or members, one call reads of what all tickets have
 

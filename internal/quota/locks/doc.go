@@ -59,8 +59,9 @@
 // two seconds whether the data is lost, whichever replica has found out.
 //
 // Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
-// clock if those are more; and a rebuild goes on above all fences in status. Between two servers
-// whose clocks differ, a fence could fall only if no run that had the higher one is there any more.
+// clock if those are more; and a rebuild goes on above all fences that status has, which are those
+// of holders. So a fence may fall if Redis loses its data, its clock is then behind what it was,
+// and whoever had the higher fence has ended before.
 //
 // # Slots and locks
 //

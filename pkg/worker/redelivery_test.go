@@ -222,7 +222,7 @@ func TestAJobThatIsDeliveredTooOftenFailsForGood(t *testing.T) {
 // In a stopping worker the pull is still open: what goes back at once comes again at once, over and
 // over, and a good job is soon one that was delivered too often.
 //
-// mutation: pull that gives jobs back before its request is over makes this fail.
+// mutations: pull that gives jobs back before its request is over, or not at all until AckWait.
 func TestAStoppingWorkerDoesNotUseUpTheDeliveriesOfAJob(t *testing.T) {
 	o := newOperator(t)
 	o.topicOf("a", time.Hour)
@@ -251,7 +251,7 @@ func TestAStoppingWorkerDoesNotUseUpTheDeliveriesOfAJob(t *testing.T) {
 	if m == nil {
 		t.Fatal("the job was not given back")
 	}
-	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 2 {
+	if meta, err := m.Metadata(); err != nil || meta.NumDelivered > 2 { // 1 if the pull was over before the job came
 		t.Errorf("%v; got %+v", err, meta)
 	}
 }

@@ -253,36 +253,6 @@ func TestAValueThatComesAfterTheGracePeriodIsPublished(t *testing.T) {
 	}
 }
 
-func TestJobsThatComeWhileTheWorkerStopsGoBack(t *testing.T) {
-	o := newOperator(t)
-	o.topicOf("a", time.Hour)
-	w := o.worker()
-	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
-	w.pullWait = 2 * time.Second
-	ctx, cancel := context.WithCancel(t.Context())
-	top := w.topics["a"]
-	c, err := top.bind(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- top.pull(ctx, t.Context(), c, make(chan struct{}, 1)) }()
-	o.eventually("the pull waits at the server", func() bool { return o.state("a").NumWaiting == 1 })
-	cancel()
-	o.publish("a", job("a"), `{}`)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	// mutation: pull without giveBack leaves the job outstanding until AckWait.
-	batch, err := c.Fetch(1, jetstream.FetchMaxWait(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := <-batch.Messages(); m == nil {
-		t.Error("the job was not given back")
-	}
-}
-
 func TestMistakesAreReportedByRun(t *testing.T) {
 	o := newOperator(t)
 	h := func(context.Context, Job) (any, error) { return nil, nil }

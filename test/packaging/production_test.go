@@ -141,18 +141,23 @@ func TestTheStreamsOfTheProductionExampleFitIntoItsNATS(t *testing.T) {
 	all := production(t)
 	findObject(t, all, "Deployment", operatorNamespace, "syncopate", &d)
 	findObject(t, all, "ConfigMap", "nats", "nats", &c)
-	storage := quantities.Quantity{}
-	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
-		if text, ok := strings.CutPrefix(arg, "--nats-storage="); ok {
-			storage = quantities.MustParse(text)
-		}
-	}
+	storage := natsStorage(&d)
 	_, text, _ := strings.Cut(c.Data["nats.conf"], "max_file: ")
 	text, _, _ = strings.Cut(text, "\n")
 	most, err := quantities.ParseQuantity(strings.TrimSuffix(strings.TrimSpace(text), "B"))
 	if err != nil || storage.IsZero() || storage.Cmp(most) >= 0 {
 		t.Errorf("--nats-storage is %s, max_file %s (%v)", storage.String(), text, err)
 	}
+}
+
+// natsStorage is what an operator's streams may hold together; zero: nothing says it.
+func natsStorage(d *appsv1.Deployment) (storage quantities.Quantity) {
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+		if text, ok := strings.CutPrefix(arg, "--nats-storage="); ok {
+			storage = quantities.MustParse(text)
+		}
+	}
+	return storage
 }
 
 // The operator's user in Redis has the rights that the plugin prints.

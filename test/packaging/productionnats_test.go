@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	quantities "k8s.io/apimachinery/pkg/api/resource"
 )
 
 // What asks for no login, as the monitor port of NATS, is not for every pod: a rule without peers
@@ -56,12 +55,7 @@ func TestAServerOfTheProductionExampleMayCopyAllStreams(t *testing.T) {
 	all := production(t)
 	findObject(t, all, "Deployment", operatorNamespace, "syncopate", &d)
 	findObject(t, all, "StatefulSet", "nats", "nats", &set)
-	storage := quantities.Quantity{}
-	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
-		if text, ok := strings.CutPrefix(arg, "--nats-storage="); ok {
-			storage = quantities.MustParse(text)
-		}
-	}
+	storage := natsStorage(&d)
 	const pace = 5e6 // bytes a second
 	need := time.Duration(float64(storage.Value())/pace) * time.Second
 	probe := set.Spec.Template.Spec.Containers[0].StartupProbe

@@ -109,7 +109,8 @@ type Result struct {
 	Stored  time.Time
 }
 
-// Output is an object in the object store.
+// Output is an object in the object store, by its entry. Whether its parts are there is
+// not looked at.
 type Output struct{ Name, UID string }
 
 func (s *Snapshot) read(parts ...Part) bool {

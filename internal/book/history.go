@@ -29,13 +29,18 @@ type History struct {
 
 	mu     sync.Mutex
 	last   map[types.UID]*v1alpha1.WorkflowRun
+	seen   map[string]bool // by versionOf
 	writes int
 	broken string // why the history is not whole; "": it is
 }
 
+func newHistory(see func(was, next *v1alpha1.WorkflowRun, at time.Time)) *History {
+	return &History{see: see, last: map[types.UID]*v1alpha1.WorkflowRun{}, seen: map[string]bool{}}
+}
+
 // Follow begins the history of a namespace, until stop. Runs must be created after it.
 func Follow(ctx context.Context, k8s client.WithWatch, namespace string, see func(was, next *v1alpha1.WorkflowRun, at time.Time)) (h *History, stop func(), err error) {
-	h = &History{see: see, last: map[types.UID]*v1alpha1.WorkflowRun{}}
+	h = newHistory(see)
 	var list v1alpha1.WorkflowRunList
 	if err := k8s.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, nil, err
@@ -77,6 +82,7 @@ func (h *History) take(e watch.Event, at time.Time) {
 		}
 		h.see(h.last[run.UID], run, at)
 		h.last[run.UID] = run
+		h.seen[versionOf(run)] = true
 	}
 }
 
@@ -93,17 +99,19 @@ func (h *History) Finished() (n int, broken string) {
 }
 
 // Has says which of these versions the history has not seen; "": it has all, so nothing that was
-// written before them is missing.
+// written before them is missing. The runs may have been written since.
 func (h *History) Has(runs []v1alpha1.WorkflowRun) (missing string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range runs {
-		if seen := h.last[runs[i].UID]; seen == nil || seen.ResourceVersion != runs[i].ResourceVersion {
+		if !h.seen[versionOf(&runs[i])] {
 			return runs[i].Name + " " + h.broken
 		}
 	}
 	return ""
 }
+
+func versionOf(run *v1alpha1.WorkflowRun) string { return string(run.UID) + "/" + run.ResourceVersion }
 
 // Size is how many runs and writes there were.
 func (h *History) Size() (runs, writes int) {

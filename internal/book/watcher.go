@@ -79,7 +79,12 @@ func (w *Watcher) Wrong() []string {
 }
 
 // Stall is the longest time without an effect, from begin to the last one.
-func (w *Watcher) Stall(begin time.Time) (longest time.Duration) {
+func (w *Watcher) Stall(begin time.Time) time.Duration {
+	return w.StallUntil(begin, begin)
+}
+
+// StallUntil is the longest time without an effect, from begin to end.
+func (w *Watcher) StallUntil(begin, end time.Time) (longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, at := range w.effects {
@@ -89,5 +94,5 @@ func (w *Watcher) Stall(begin time.Time) (longest time.Duration) {
 		longest = max(longest, at.Sub(begin))
 		begin = at
 	}
-	return longest
+	return max(longest, end.Sub(begin))
 }

@@ -69,3 +69,15 @@ func TestAStallBeginsWithTheHealing(t *testing.T) {
 		t.Errorf("the longest stall is %s", got)
 	}
 }
+
+// mutation: StallUntil that ends with the last effect makes this fail.
+func TestAStallThatGoesOnIsCounted(t *testing.T) {
+	w, healed := newWatcher(), time.Now()
+	if got := w.StallUntil(healed, healed.Add(time.Minute)); got != time.Minute {
+		t.Errorf("without an effect the longest stall is %s", got)
+	}
+	w.effects = []time.Time{healed.Add(40 * time.Second)}
+	if got := w.StallUntil(healed, healed.Add(time.Minute)); got != 40*time.Second {
+		t.Errorf("the longest stall is %s", got)
+	}
+}

@@ -7,8 +7,12 @@
 //
 // # Guarantees
 //
-//   - What is in it is listed here, field by field; nothing is copied whole from objects of users,
-//     and then cleaned. So a new field of the API is left out until somebody adds it.
+//   - What is in it of runs and of the operator's objects is listed here, field by field;
+//     nothing is copied whole, and then cleaned. So a new field of a run is left out until
+//     somebody adds it.
+//   - Whole are the spec of a LockPolicy, which has settings and names, the resources of the
+//     operator's containers, and the two ConfigMaps that the operator writes. Whoever adds a field
+//     to them adds it to the bundle.
 //   - Of runs there are no inputs, outputs, expressions, annotations, labels, keys, messages or
 //     errors' texts: a worker or a user wrote those. Reasons and codes are words of the operator.
 //   - No Secret is read. Addresses are without users and passwords, and environment

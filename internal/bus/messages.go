@@ -28,7 +28,7 @@ const largeAnswer = 16 << 10
 type Query struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	NextFor string `json:"next_by_subj,omitempty"` // wildcards are allowed
-	LastFor string `json:"last_by_subj,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"` // likewise
 }
 
 // Message is a message as it lies in its stream.

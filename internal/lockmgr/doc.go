@@ -164,8 +164,10 @@
 // One scheduler for all leases, started by the first take: it keeps a heap of the next event of
 // each run, and makes no call itself, so no slow call delays a deadline. Background calls run in
 // goroutines of their own, at most one per run, with 64 renewals and takes under way; one more
-// listens to news. (In a cluster they are shared by all shards: more than some 1,000 locks on a
-// shard that hangs keep others from being renewed in time.) Acquire calls Redis in the caller's
-// goroutine, and so do Release and Drop unless the last renewal failed. Close waits for all
-// goroutines. What is remembered of a run that is not held is forgotten after one TTL.
+// listens to news. (Where Redis hangs, each takes its whole timeout: with more leases due than
+// that, failures are counted later, and with some hundreds the deadline ends the leases first. In a
+// cluster all shards share the 64: more than some 1,000 locks on a shard that hangs keep others
+// from being renewed in time.) Acquire calls Redis in the caller's goroutine, and so do Release and
+// Drop unless the last renewal failed. Close waits for all goroutines. What is remembered of a run
+// that is not held is forgotten after one TTL.
 package lockmgr

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 func TestTenThousandLeasesAreKeptAndGivenBack(t *testing.T) {
@@ -33,6 +34,45 @@ func TestTenThousandLeasesAreKeptAndGivenBack(t *testing.T) {
 			t.Errorf("%d runs, %d events, %d locks are left", len(b.m.runs), len(b.m.queue), len(b.store.locks))
 		}
 	})
+}
+
+// The policy is that of config/samples/lockpolicy-strict.yaml. Where Redis hangs, each renewal
+// takes its whole timeout, and renewalsAtOnce of them are under way: docs/locks.md says when
+// holders have stopped then.
+//
+// mutation: a lease that waits for its renewal beyond its validity makes this fail, and so do 1,000
+// renewals under way.
+func TestManyLeasesEndByTheirValidityWhereRedisHangs(t *testing.T) {
+	for leases, want := range map[int]struct {
+		by     time.Duration
+		reason Reason
+	}{
+		renewalsAtOnce: {4700 * time.Millisecond, RenewalFailuresExceeded},
+		1000:           {7900 * time.Millisecond, LeaseDeadlineReached},
+	} {
+		t.Run(strconv.Itoa(leases), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				r := request()
+				r.Policy.TTL = 10 * time.Second
+				r.Policy.Renewal = policy.Renewal{
+					Interval: 2500 * time.Millisecond, Timeout: 500 * time.Millisecond, MaxConsecutiveFailures: 2, Margin: 2100 * time.Millisecond,
+				}
+				held := make([]*Lease, leases)
+				for i := range held {
+					r.RunUID = strconv.Itoa(i)
+					held[i] = b.acquire(r)
+				}
+				b.fates("renew", timesOut)
+				b.pass(want.by)
+				for _, l := range held {
+					if cause := lossOf(l); cause == nil || cause.Reason != want.reason {
+						t.Fatalf("after %s a lease is lost for %v; want %s", time.Since(b.start), cause, want.reason)
+					}
+					l.Release(t.Context())
+				}
+			})
+		})
+	}
 }
 
 // countCommands is a go-redis hook.

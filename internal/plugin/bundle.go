@@ -27,8 +27,8 @@ import (
 const bundleHelp = `Write what a bug report needs into a file: versions, what check and audit say, the operator's Deployment, pods and Leases, LockPolicies,
 runs with their steps, reasons and times, streams and consumers, and Redis' settings.
 
-Left out are inputs, outputs, expressions, annotations, labels, idempotency keys, messages, addresses and Secrets. The names of runs, steps, topics,
-namespaces and tenants are in it. contents.txt lists all; read it before you pass the file on. docs/support-bundle.md says what is in each file.`
+Left out are inputs, outputs, expressions, annotations, labels, idempotency keys, messages of runs, users and passwords of addresses, and Secrets.
+The names of runs, steps, topics, namespaces, tenants and servers are in it. contents.txt lists all; read it before you pass the file on. docs/support-bundle.md says what is in each file.`
 
 const (
 	// bundleRuns and bundleObjects bound the lists.

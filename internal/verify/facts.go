@@ -21,6 +21,9 @@ import (
 // maxTold is how many things wrong of one kind are told.
 const maxTold = 5
 
+// notJudged says why what may still come is not judged.
+const notJudged = "not judged: not all runs ended"
+
 // facts are what was seen. report judges them; it asks nobody.
 type facts struct {
 	Name            string
@@ -56,7 +59,7 @@ func (f facts) report() Report {
 	}
 	ledger := Check{Name: "I1 I2", What: "each confirmed result has one effect, each job one dispatch", Wrong: f.Verdict}
 	if f.unfinished() > 0 {
-		ledger.Unknown = "not judged: not all runs ended"
+		ledger.Unknown = notJudged
 	}
 	r.Checks = []Check{
 		{Name: "ended", What: fmt.Sprintf("all runs ended within %s", f.Patience), Wrong: f.why()},
@@ -74,11 +77,14 @@ func (f facts) report() Report {
 // stalls is I5.
 func (f facts) stalls() Check {
 	c := Check{Name: "I5", What: fmt.Sprintf("after a fault no two results are more than %s apart", f.Bound)}
+	if f.unfinished() > 0 { // more may come, and too late
+		c.Unknown = notJudged
+	}
 	for _, d := range f.Done {
 		if d.Stall > f.Bound {
 			c.Wrong = append(c.Wrong, fmt.Sprintf("%s: %s", d.Fault, d.Stall.Round(time.Millisecond)))
 		}
-		if strings.HasPrefix(d.What, notDone) {
+		if !d.happened() {
 			c.Unknown = fmt.Sprintf("%s %s", d.Fault, d.What)
 		}
 	}
@@ -163,6 +169,9 @@ func (f facts) numbers() []Number {
 		all = append(all, Number{Name: "status writes a run", Here: fmt.Sprintf("%.1f", float64(f.Writes)/float64(f.Watched))})
 	}
 	for _, d := range f.Done {
+		if !d.happened() {
+			continue
+		}
 		all = append(all, Number{Name: "longest time without a result after " + string(d.Fault), Here: millis(d.Stall)})
 	}
 	return all

@@ -4,12 +4,14 @@ package verify
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/book"
@@ -57,8 +59,14 @@ func TestReport(t *testing.T) {
 		"a short stall":  {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound}} }, 0, 0, []string{"I5      ok", "after flush-redis   45000 ms"}},
 		"a long stall":   {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound + 1}} }, 1, 0, []string{"I5      FAILED", "flush-redis: 45s"}},
 		"a slow cluster": {func(f *facts) { f.Bound, f.Done = time.Minute, []Done{{Fault: FlushRedis, Stall: time.Minute}} }, 0, 0, []string{"I5 ok", "more than 1m0s apart"}},
-		"no fault":       {func(f *facts) { f.Done = []Done{{Fault: RestartOperator, What: notDone + "no"}} }, 0, 1, []string{"I5      unknown", "restart-operator did not happen: no"}},
-		"much is wrong":  {func(f *facts) { f.Verdict = strings.Split(strings.Repeat("lost,", maxTold+2), ",") }, 1, 0, []string{"and 3 more"}},
+		"nothing came after it": {func(f *facts) {
+			f.Done, f.Runs = []Done{{Fault: FlushRedis, What: "all keys"}}, append(f.Runs, waiting("c", "Waiting", "for the lock"))
+		}, 1, 2, []string{"I5 unknown", "not judged: not all runs ended"}},
+		"a long stall to the end": {func(f *facts) {
+			f.Done, f.Runs = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound + 1}}, append(f.Runs, waiting("c", "Waiting", "for the lock"))
+		}, 2, 1, []string{"I5 FAILED", "flush-redis: 45s"}},
+		"no fault":      {func(f *facts) { f.Done = []Done{{Fault: RestartOperator, What: notDone + "no"}} }, 0, 1, []string{"I5      unknown", "restart-operator did not happen: no"}},
+		"much is wrong": {func(f *facts) { f.Verdict = strings.Split(strings.Repeat("lost,", maxTold+2), ",") }, 1, 0, []string{"and 3 more"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := good()
@@ -103,6 +111,25 @@ func checkJUnit(t *testing.T, r Report, wrong, untold int) {
 	}
 	if s.Tests != len(r.Checks) || s.Failures != wrong || failures != wrong || s.Skipped != untold || skipped != untold {
 		t.Errorf("%+v", s)
+	}
+}
+
+// mutation: faults that forgets those that it did not come to makes this fail.
+func TestAFaultThatTheTimeDidNotReachIsTold(t *testing.T) {
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	trial := &trial{Options: Options{Clock: clock.RealClock{}, Faults: []Fault{RestartWorker, FlushRedis}}, ledger: book.New(), size: book.Size{Runs: 1, Steps: 8}}
+	trial.faults(over)
+	f := good()
+	f.Done = trial.done
+	r := f.report()
+	if wrong, untold := r.Count(); wrong != 0 || untold != 1 || len(r.Faults) != 2 {
+		t.Errorf("%d wrong, %d untold, of %+v", wrong, untold, r.Faults)
+	}
+	for _, n := range r.Numbers {
+		if strings.HasPrefix(n.Name, "longest time without a result") {
+			t.Errorf("a fault that did not happen has a number: %+v", n)
+		}
 	}
 }
 

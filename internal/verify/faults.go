@@ -29,7 +29,7 @@ const (
 type Done struct {
 	Fault Fault         `json:"fault"`
 	What  string        `json:"what"`  // which worker, which pod
-	Stall time.Duration `json:"stall"` // the longest time between two results after it was over
+	Stall time.Duration `json:"stall"` // the longest time between two results after it was over, or to the end if runs have not ended
 
 	over time.Time
 }
@@ -39,6 +39,9 @@ var operatorLabels = client.MatchingLabels{"app.kubernetes.io/name": "syncopate"
 
 // notDone begins what is said of a fault that could not be made.
 const notDone = "did not happen: "
+
+// happened says whether a fault was made.
+func (d Done) happened() bool { return !strings.HasPrefix(d.What, notDone) }
 
 // maxKeys is how many keys of Redis are looked at before it is flushed.
 const maxKeys = 100_000
@@ -68,6 +71,9 @@ func (t *trial) faults(ctx context.Context) {
 	for i, f := range t.Faults {
 		part := t.size.Results() * (i + 1) / (len(t.Faults) + 2)
 		if err := t.await(ctx, func() (bool, error) { return t.ledger.Applied() >= part, nil }); err != nil || ctx.Err() != nil {
+			for _, missed := range t.Faults[i:] {
+				t.done = append(t.done, Done{Fault: missed, What: notDone + "the time was over"})
+			}
 			return
 		}
 		t.Say("fault: %s", f)
@@ -83,7 +89,9 @@ func (t *trial) faults(ctx context.Context) {
 			d.What, err = t.restartOperator(ctx)
 		case FlushRedis:
 			d.What = "all keys"
-			err = flush(ctx, t.Redis)
+			if err = onlyOurs(ctx, t.Redis); err == nil { // others may have come since
+				err = flush(ctx, t.Redis)
+			}
 		}
 		if err != nil {
 			d.What = notDone + err.Error()

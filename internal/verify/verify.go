@@ -163,6 +163,7 @@ func (t *trial) judge(ctx context.Context) (Report, error) {
 	if err := t.Kube.List(ctx, &list, client.InNamespace(t.name)); err != nil {
 		return Report{}, fmt.Errorf("read runs: %w", err)
 	}
+	now := t.Clock.Now()
 	seen, cancel := context.WithTimeout(ctx, cleanUpLimit)
 	defer cancel()
 	missing := ""
@@ -178,7 +179,14 @@ func (t *trial) judge(ctx context.Context) (Report, error) {
 		Runs: list.Items, Writes: writes, Watched: runs, Wrong: t.watcher.Wrong(), Done: t.done,
 	}
 	for i := range f.Done {
-		f.Done[i].Stall = t.watcher.Stall(f.Done[i].over)
+		d := &f.Done[i]
+		switch {
+		case !d.happened():
+		case f.unfinished() > 0: // what was to come has not come until now
+			d.Stall = t.watcher.StallUntil(d.over, now)
+		default:
+			d.Stall = t.watcher.Stall(d.over)
+		}
 	}
 	if f.unfinished() == 0 {
 		f.Verdict = t.ledger.Verdict(t.plan, list.Items)

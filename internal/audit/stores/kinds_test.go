@@ -13,6 +13,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/audit"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -179,6 +180,36 @@ func TestMend_LooksAgain(t *testing.T) {
 	}
 	if after := w.twice(); len(after.Findings) > 0 {
 		t.Errorf("after: %+v", after.Findings)
+	}
+}
+
+// A holder goes on under a policy that continues: it takes its lock again with the same token.
+//
+// mutation: dropInRedis that does not look at the lock, or at the fence of the run,
+// makes this fail.
+func TestMend_LeavesARunLockThatIsInOrderAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		apart, again func(*world)
+	}{
+		"taken again with a higher fence": {(*world).staleLock, func(w *world) { w.runLock(w.good.UID, 10, time.Hour) }},
+		"has an end again":                {func(w *world) { w.runLock(w.good.UID, 1, 0) }, func(w *world) { w.runLock(w.good.UID, 1, time.Hour) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c.apart(w)
+			report := w.twice()
+			if len(report.Findings) != 1 {
+				t.Fatalf("found %+v", report.Findings)
+			}
+			c.again(w)
+			if m := w.Mend(t.Context(), report.Findings)[0]; !errors.Is(m.Err, errChanged) {
+				t.Errorf("got %v", m.Err)
+			}
+			seen, err := lockmgr.Look(t.Context(), w.Redis, []string{string(w.good.UID)})
+			if err != nil || seen[string(w.good.UID)].Token == "" {
+				t.Errorf("the lock is gone (%v)", err)
+			}
+		})
 	}
 }
 

@@ -105,9 +105,8 @@ func (s *Stores) enter(ctx context.Context, f audit.Finding, run *v1alpha1.Workf
 }
 
 func (s *Stores) dropInRedis(ctx context.Context, f audit.Finding, run *v1alpha1.WorkflowRun) error {
-	if f.Kind == audit.RunLockLeft || f.Kind == audit.RunLockStale { // its fence is what protects the run
-		_, err := lockmgr.Free(ctx, s.Redis, f.UID, f.At.Token)
-		return err
+	if f.Kind == audit.RunLockLeft || f.Kind == audit.RunLockStale {
+		return s.freeRunLock(ctx, f, run)
 	}
 	if !needless(f, run) {
 		return errChanged
@@ -120,6 +119,25 @@ func (s *Stores) dropInRedis(ctx context.Context, f audit.Finding, run *v1alpha1
 		return err
 	}
 	return quota.DropRuns(ctx, s.Quota, store.Key(f.At.Quota), f.UID)
+}
+
+// freeRunLock looks at the lock once more where its run is under way: a holder that goes on
+// keeps its token when it takes the lock again. One that does so after the look is protected
+// by the fence.
+func (s *Stores) freeRunLock(ctx context.Context, f audit.Finding, run *v1alpha1.WorkflowRun) error {
+	if !needless(f, run) {
+		seen, err := lockmgr.Look(ctx, s.Redis, []string{f.UID})
+		if err != nil {
+			return err
+		}
+		l := seen[f.UID]
+		stale := run.Status != nil && run.Status.Fence != nil && l.Fence > 0 && l.Fence < *run.Status.Fence
+		if l.Left >= 0 && !stale {
+			return errChanged
+		}
+	}
+	_, err := lockmgr.Free(ctx, s.Redis, f.UID, f.At.Token)
+	return err
 }
 
 // needless says that the run never needs again what it has.

@@ -178,11 +178,6 @@ func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string,
 	return parts, nil
 }
 
-// entrySlack is how much later than a list of parts an entry may have come that owns some of them,
-// by the clocks of two servers. One that comes later still, of parts that are old, is of an upload
-// that was silent for too long.
-const entrySlack = time.Minute
-
 // looseParts are the subjects of parts that belong to no object, with when the last part came, and
 // when the server was asked.
 func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
@@ -190,7 +185,7 @@ func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at 
 	if err != nil || len(parts) == 0 {
 		return nil, at, err
 	}
-	owned, err := s.ownedParts(ctx, at.Add(entrySlack)) // after the parts: what has got its entry meanwhile is not loose
+	owned, err := s.ownedParts(ctx) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
 		return nil, at, err
 	}
@@ -213,15 +208,21 @@ func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at 
 // ownedParts are the subjects of the parts of objects. The entries are read one after the other: a
 // list of them comes in pages, each of a list made anew, and has what is there throughout in
 // neither of two pages if another entry goes in between. Its parts would be taken for loose. What
-// came later than until is left out, or there might be no end.
-func (s *Store) ownedParts(ctx context.Context, until time.Time) (map[string]bool, error) {
+// comes after the last entry of now is left out, or there might be no end. Sequences say what that
+// is: times are those of servers, whose clocks may be ahead and are put right.
+func (s *Store) ownedParts(ctx context.Context) (map[string]bool, error) {
+	entries := s.conn.Names.PayloadEntry("") + ">"
+	last, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: entries})
+	if err != nil || last == nil {
+		return nil, err
+	}
 	parts := map[string]string{} // by the subject of the entry: its last one counts
-	for next := uint64(1); ; {
-		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{Seq: next, NextFor: s.conn.Names.PayloadEntry("") + ">"})
+	for next := uint64(1); next <= last.Seq; {
+		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{Seq: next, NextFor: entries})
 		if err != nil {
 			return nil, err
 		}
-		if m == nil || m.Time.After(until) {
+		if m == nil {
 			break
 		}
 		next = m.Seq + 1

@@ -9,7 +9,7 @@
 //
 // # Guarantees
 //
-//   - An entry is published when all its parts are confirmed.
+//   - An entry is published when all its parts are confirmed, and stored only while they are there.
 //   - Get tells an object that is not there, or not whole (ErrUnusable, a fact), from a
 //     store that cannot be asked (*bus.RetryError).
 //   - Only the leader of the stream answers: a replica that lags would say that an object is gone.

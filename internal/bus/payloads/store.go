@@ -49,37 +49,50 @@ func (s *Store) Put(ctx context.Context, ref protocol.OutputRef, data []byte) er
 		return fmt.Errorf("%w: object %q", bus.ErrInvalidJob, ref.Name)
 	}
 	nuid := protocol.PayloadNUID(id, uuid.NewString())
-	chunks, err := s.putParts(ctx, nuid, data)
+	parts, err := s.putParts(ctx, nuid, data)
 	if err != nil {
 		s.dropTry(ctx, nuid)
 		return s.conn.Retryable("store part of output", err)
 	}
-	body, err := json.Marshal(s.conn.Names.NewPayloadEntry(ref, nuid, chunks))
+	body, err := json.Marshal(s.conn.Names.NewPayloadEntry(ref, nuid, parts.chunks))
 	if err != nil {
 		return fmt.Errorf("encode entry of output: %w", err)
 	}
 	m := nats.NewMsg(s.conn.Names.PayloadEntry(ref.Name))
 	m.Header.Set(protocol.HeaderRollup, protocol.RollupSubject)
 	m.Data = body
-	err = s.publish(ctx, m)
-	if errors.Is(err, bus.ErrNoRoom) { // after another failure it may be there, and somebody read it
+	_, err = s.publish(ctx, m, jetstream.WithExpectLastSequenceForSubject(parts.last, s.conn.Names.PayloadChunks(nuid)))
+	if errors.Is(err, bus.ErrNoRoom) || notLast(err) { // after another failure it may be there, and somebody read it
 		s.dropTry(ctx, nuid)
 	}
 	return s.unlessNil("store entry of output", err)
 }
 
-// putParts stores the parts of an output, and says how many they are.
-func (s *Store) putParts(ctx context.Context, nuid string, data []byte) (chunks uint64, err error) {
-	for rest := data; len(rest) > 0; chunks++ {
+// parts are those of an upload that the server has confirmed.
+type parts struct {
+	chunks uint64
+	last   uint64 // sequence of the last of them
+}
+
+// putParts stores the parts of an output. Each names the one before it, as the entry does: the
+// server refuses it if somebody emptied the store meanwhile, or made it anew.
+func (s *Store) putParts(ctx context.Context, nuid string, data []byte) (done parts, err error) {
+	for rest := data; len(rest) > 0; done.chunks++ {
 		n := min(chunkBytes, len(rest))
 		m := nats.NewMsg(s.conn.Names.PayloadChunks(nuid))
 		m.Data = rest[:n]
-		if err := s.publish(ctx, m); err != nil {
-			return chunks, err
+		if done.last, err = s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(done.last)); err != nil {
+			return done, err
 		}
 		rest = rest[n:]
 	}
-	return chunks, nil
+	return done, nil
+}
+
+// notLast says that the server refused a message, because the one that it named is not the last.
+func notLast(err error) bool {
+	refused, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // dropTry removes the parts of an upload that failed, also where the time of its caller is over:
@@ -96,14 +109,17 @@ func (s *Store) dropTry(ctx context.Context, nuid string) {
 
 // publish waits for the server's word: the library's own way of writing an object sends its entry
 // along with its parts, and leaves a goroutine behind now and then (nats.go 1.55).
-func (s *Store) publish(ctx context.Context, m *nats.Msg) error {
-	_, err := s.conn.Store(ctx, s.conn.Names.PayloadsStream(), m)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+func (s *Store) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (seq uint64, err error) {
+	ack, err := s.conn.Store(ctx, s.conn.Names.PayloadsStream(), m, opts...)
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		// What was there of the object went with its stream. It is begun anew, in a stream that
 		// is there then.
-		return errors.Join(err, s.conn.RepairStreams(ctx))
+		return 0, errors.Join(err, s.conn.RepairStreams(ctx))
+	case err != nil:
+		return 0, err
 	}
-	return err
+	return ack.Sequence, nil
 }
 
 // whole says whether the output is there already, with all of its parts.

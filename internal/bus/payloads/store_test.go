@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +203,48 @@ func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
 	})
 	if err != nil || !bytes.Equal(got, data) || len(looks) > 0 {
 		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// Somebody empties the store in the middle of an upload, which confirms what comes after it.
+//
+// mutations: the entry, or a part, that does not name the part before it.
+func TestAnUploadWhosePartsGoIsNoSuccess(t *testing.T) {
+	s := natstest.Start(t)
+	b := newStore(t, s)
+	data := bytes.Repeat([]byte("x"), 300<<10)
+	ref := protocol.NewOutputRef(bustest.JobID(1), data)
+	for name, c := range map[string]struct {
+		subject string
+		nth     int32
+	}{"before the entry": {b.conn.Names.PayloadEntry(ref.Name), 1}, "before the last part": {b.conn.Names.PayloadChunks(""), 3}} {
+		t.Run(name, func(t *testing.T) {
+			stream, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.PayloadsStream())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said atomic.Int32
+			cut := newStore(t, s, func(f *config) {
+				f.URL = hop(t, s.URL(), func(line []byte) []byte {
+					if bytes.HasPrefix(line, []byte("HPUB "+c.subject)) && said.Add(1) == c.nth {
+						if err := stream.Purge(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+					return line
+				}, asItIs)
+			})
+			err = cut.Put(t.Context(), ref, data)
+			if _, ok := errors.AsType[*bus.RetryError](err); !ok {
+				t.Errorf("got %v", err)
+			}
+			wantNothingLoose(t, b)
+			if err := cut.Put(t.Context(), ref, data); err != nil {
+				t.Fatal(err)
+			}
+			wantWhole(t, b, ref, data)
+			purgeAll(t, b)
+		})
 	}
 }
 

@@ -5,15 +5,13 @@ package bus
 import (
 	"context"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
-// reachable does not ask the connection during an outage: what hangs on a full socket may
-// hold its lock.
 func (c *Conn) reachable() bool { return !c.pulse.known() && c.connected() }
 
-func (c *Conn) connected() bool { return c.NATS.Status() == nats.CONNECTED }
+// connected does not ask the library: what hangs on a full socket, or connects to a machine that is
+// gone, holds its lock.
+func (c *Conn) connected() bool { return c.open.Load() }
 
 // Bounded limits one call to NATS: requests to a server that went away get no answer at all. It
 // ends when an outage is noticed.

@@ -38,6 +38,9 @@ const (
 	relookDelay  = 250 * time.Millisecond // before jitter
 	streamCheck  = 10 * time.Second       // for what no reconnect tells: streams made anew by others, other nodes of a cluster
 	flushTimeout = 2 * time.Second
+	// writeTimeout bounds a write to the socket. The library holds the lock of the connection
+	// meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
+	writeTimeout = 3 * time.Second
 )
 
 // Config is what a connection needs. Zero values of the optional fields mean the defaults given.
@@ -125,6 +128,8 @@ func (c Config) connectOptions() []nats.Option {
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2 * time.Second),
+		nats.FlusherTimeout(writeTimeout),
+		nats.ReconnectOnFlusherError(), // else what wrote nothing at all in that time leaves the connection as it is
 		// No buffer: what fails is known to have failed, and no job goes out after its
 		// caller gave up.
 		nats.ReconnectBufSize(-1),

@@ -36,7 +36,9 @@ type Conn struct {
 	recheck    chan struct{} // asks for a look at the streams now
 	generation atomic.Uint64
 	jobs       atomic.Pointer[StreamBytes] // of the stream of jobs, as last seen; nil: it was not
-	closed     chan struct{}               // closed when the connection is
+	open       atomic.Bool                 // as the handlers of the library tell, see connected
+	opened     chan struct{}               // closed when there is a connection for the first time
+	closed     chan struct{}               // closed when the connection is for good
 }
 
 // Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again,
@@ -54,6 +56,9 @@ func Connect(ctx context.Context, config Config) (*Conn, error) {
 	if c.NATS, err = nats.Connect(config.URL, append(config.connectOptions(), c.observers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
+	if c.NATS.IsConnected() {
+		<-c.opened // its handler runs beside this
+	}
 	if c.JetStream, err = jetstream.New(c.NATS); err != nil {
 		c.NATS.Close()
 		return nil, fmt.Errorf("JetStream context: %w", err)
@@ -64,7 +69,8 @@ func Connect(ctx context.Context, config Config) (*Conn, error) {
 func newConn(config Config) *Conn {
 	c := &Conn{
 		Names: config.Names, Clock: config.Clock, Log: config.Log,
-		config: config, pulse: newPulse(), recheck: make(chan struct{}, 1), closed: make(chan struct{}),
+		config: config, pulse: newPulse(), recheck: make(chan struct{}, 1),
+		opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.losses = losses.New(c.lost, c.watched()...)
 	return c
@@ -72,19 +78,28 @@ func newConn(config Config) *Conn {
 
 func (c *Conn) observers() []nats.Option {
 	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) { c.Log.Info("Connected to NATS", "server", nc.ConnectedServerName()) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { // the first time
+			c.open.Store(true)
+			close(c.opened)
+			c.Log.Info("Connected to NATS", "server", nc.ConnectedServerName())
+		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			c.open.Store(false)
 			if err != nil { // nil: by our own Close
 				c.Log.Info("Lost the connection to NATS", "cause", err.Error())
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.open.Store(true)
 			c.generation.Add(1) // the server may have come back without its data
 			c.look()
 			c.Log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.Log.Error(err, "NATS error") }),
-		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+		nats.ClosedHandler(func(*nats.Conn) {
+			c.open.Store(false)
+			close(c.closed)
+		}),
 	}
 }
 
@@ -104,9 +119,9 @@ func (c *Conn) Close(ctx context.Context) {
 }
 
 // Flush waits until what was sent is with the server, for 2 s at most. Without a connection there
-// is nothing to wait for.
+// is nothing to wait for, and during an outage nobody.
 func (c *Conn) Flush(ctx context.Context) error {
-	if !c.connected() {
+	if !c.reachable() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)

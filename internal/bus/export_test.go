@@ -46,3 +46,6 @@ func (c *Conn) Counted() map[string]float64 {
 		"results": testutil.ToFloat64(c.config.Metrics.dataLosses.WithLabelValues(labelResults)),
 	}
 }
+
+// NoteOpen does what a handler does first, when there is a connection.
+func (c *Conn) NoteOpen() { c.open.Store(true) }

@@ -202,7 +202,7 @@ func TestALookIsTriedUntilItSucceeds(t *testing.T) {
 	s := natstest.Start(t)
 	fake := clocktesting.NewFakeClock(time.Now())
 	b := newBroker(t, s, func(c *bus.Config) { c.Clock = fake })
-	b.NATS.SetReconnectHandler(func(*nats.Conn) {}) // no second look
+	b.NATS.SetReconnectHandler(func(*nats.Conn) { b.NoteOpen() }) // no second look
 	s.Shutdown()
 	bustest.Eventually(t, "disconnected", func() bool { return !b.Connected() })
 	ctx, cancel := context.WithCancel(t.Context())

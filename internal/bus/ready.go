@@ -4,8 +4,6 @@ package bus
 
 import (
 	"context"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Ready tells whether the bus can work: connected, and the streams of jobs and results are there,
@@ -56,16 +54,11 @@ func (c *Conn) ownerKnown() (known bool, foreign error) {
 	return o.ours || o.foreign != nil && c.Clock.Since(o.at) < streamCheck, o.foreign
 }
 
-// AwaitConnected waits until there is a connection to NATS, or ctx ends: for people's tools, which
-// ask once.
+// AwaitConnected waits until NATS was reached for the first time, or ctx ends: for people's tools,
+// which ask once.
 func (c *Conn) AwaitConnected(ctx context.Context) {
-	connected := c.NATS.StatusChanged(nats.CONNECTED)
-	defer c.NATS.RemoveStatusListener(connected)
-	if c.connected() {
-		return
-	}
 	select {
-	case <-connected:
+	case <-c.opened:
 	case <-ctx.Done():
 	}
 }

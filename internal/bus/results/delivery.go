@@ -104,7 +104,8 @@ func (d *Delivery) Settle(ctx context.Context, err error) error {
 	if settle, earlier := d.ledger.claim(d); !settle {
 		return earlier
 	}
-	// The caller's end must not turn a success into a redelivery; the time is short and bounded.
+	// The caller's end must not turn a success into a redelivery. The time is bounded: by that of
+	// one call, or of a write to a full socket before the outage is known.
 	ctx, cancel := d.consumer.conn.Bounded(context.WithoutCancel(ctx))
 	defer cancel()
 	v := verdictOf(err, d.consumer.conn.Jittered(defaultNakDelay))

@@ -164,11 +164,12 @@ func (f *following) ended(r *running) {
 	}
 }
 
-// each calls back with each feed that runs.
+// each calls back with each feed that runs. A call that waits for NATS keeps nobody from following.
 func (f *following) each(call func(*feed)) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.feeds {
+	all := slices.Collect(maps.Values(f.feeds))
+	f.mu.Unlock()
+	for _, r := range all {
 		call(r.feed)
 	}
 }

@@ -31,7 +31,8 @@ const gapMemory = 10 * time.Minute
 //
 // Its lock also orders what goes over the wire about a message: NAK and Term are sent under
 // it, and so is InProgress, which therefore never follows them. Sending only copies into
-// the connection's buffer.
+// the connection's buffer, or waits a few seconds where the server hangs and the socket is full.
+// During a known outage nothing is sent.
 type ledger struct {
 	mu       sync.Mutex
 	held     map[messageKey]*Delivery // open and settling

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // receipt says to the server what becomes of a message.
@@ -30,15 +30,27 @@ const (
 // slip is the receipt of a message that is not kept: the library's own would keep its body, beside
 // the one that was decoded.
 type slip struct {
-	nc    *nats.Conn
+	conn  *bus.Conn
 	reply string // names the consumer, the message and its delivery
 }
 
 // receiptOf gives the receipt of a message that can be let go.
-func (c *Consumer) receiptOf(reply string) receipt { return slip{nc: c.conn.NATS, reply: reply} }
+func (c *Consumer) receiptOf(reply string) receipt { return slip{conn: c.conn, reply: reply} }
+
+// answers fails during an outage: what is sent then fills the socket, until who sends waits for it.
+// AckWait brings the message again.
+func (s slip) answers(text string) error {
+	if !s.conn.Outage().IsZero() {
+		return fmt.Errorf("send %s: %w", text, bus.ErrUnreachable)
+	}
+	return nil
+}
 
 func (s slip) publish(text string) error {
-	if err := s.nc.Publish(s.reply, []byte(text)); err != nil {
+	if err := s.answers(text); err != nil {
+		return err
+	}
+	if err := s.conn.NATS.Publish(s.reply, []byte(text)); err != nil {
 		return fmt.Errorf("send %s: %w", text, err)
 	}
 	return nil
@@ -46,7 +58,10 @@ func (s slip) publish(text string) error {
 
 // DoubleAck waits until the server has noted the acknowledgement.
 func (s slip) DoubleAck(ctx context.Context) error {
-	if _, err := s.nc.RequestWithContext(ctx, s.reply, []byte(wireAck)); err != nil {
+	if err := s.answers(wireAck); err != nil {
+		return err
+	}
+	if _, err := s.conn.NATS.RequestWithContext(ctx, s.reply, []byte(wireAck)); err != nil {
 		return fmt.Errorf("send %s: %w", wireAck, err)
 	}
 	return nil

@@ -161,6 +161,23 @@ func TestSilenceIsOfOneDirectionAndEndsWithTheConnection(t *testing.T) {
 	}
 }
 
+// mutation: a fault that the reader does not ask for, or that Heal does not end, fails.
+func TestWhatIsNotReadFillsTheBuffersOfTheSender(t *testing.T) {
+	h := newHall(t, clock.RealClock{})
+	h.door.Poison(Up, Fault{Unread: true})
+	_ = h.client.SetWriteDeadline(time.Now().Add(silence))
+	n, err := h.client.Write(make([]byte, 256<<20))
+	var late net.Error
+	if !errors.As(err, &late) || !late.Timeout() {
+		t.Fatalf("%d bytes, %v; want a write that waits", n, err)
+	}
+	h.door.Heal()
+	_ = h.client.Close()
+	if got, err := io.ReadAll(h.served); err != nil || len(got) != n {
+		t.Errorf("%d bytes of %d, %v", len(got), n, err)
+	}
+}
+
 // mutation: a wait from the moment of the write, so that each chunk waits for those before, fails;
 // so does none.
 func TestBytesAreUnderWayForSoLongHoweverManyThereAre(t *testing.T) {

@@ -21,6 +21,9 @@ type Fault struct {
 	// Silent loses all, and the connection stays. Heal ends connections that were silent: they lack
 	// bytes, so they are of no use.
 	Silent bool
+	// Unread has the door read nothing, so the sender's buffers fill, and its writes wait. What a
+	// read that was under way brings is passed on.
+	Unread bool
 	// Wait is how long a byte is under way beyond what the network takes.
 	Wait time.Duration
 	// Jitter is by how much Wait is less or more, at random. It is no larger than Wait.

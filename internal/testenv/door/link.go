@@ -64,7 +64,7 @@ func (l *link) reset() {
 // read takes what one side sends; it closes into when that has ended.
 func (l *link) read(way Direction, into chan<- chunk) {
 	defer close(into)
-	for {
+	for l.mayRead(way) {
 		data := make([]byte, maxBytes)
 		n, err := l.ends[way].Read(data)
 		if n > 0 {
@@ -78,6 +78,18 @@ func (l *link) read(way Direction, into chan<- chunk) {
 			return
 		}
 	}
+}
+
+// mayRead waits while nothing is to be read; false: the link has ended.
+func (l *link) mayRead(way Direction) bool {
+	for f := l.proxy.fault(way); f.Unread; f = l.proxy.fault(way) {
+		select {
+		case <-f.over:
+		case <-l.over:
+			return false
+		}
+	}
+	return true
 }
 
 // write passes on what was read, as the faults will have it.

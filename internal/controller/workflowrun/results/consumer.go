@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -53,6 +54,7 @@ func (c *Consumer) Start(ctx context.Context) error {
 		err := c.source.Consume(ctx, c.router.Accept)
 		if _, foreign := errors.AsType[*bus.ForeignError](err); foreign && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Results are not taken any more")
+			c.router.Forget(all()) // they were given back, and come anew
 			continue
 		}
 		if err != nil {
@@ -60,6 +62,14 @@ func (c *Consumer) Start(ctx context.Context) error {
 		}
 		return nil
 	}
+}
+
+func all() map[int]bool {
+	of := map[int]bool{}
+	for _, n := range protocol.AllPartitions() {
+		of[n] = true
+	}
+	return of
 }
 
 // ensure makes the streams, and tries until they are there and ours; false: ctx ended.

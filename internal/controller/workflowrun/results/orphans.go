@@ -67,8 +67,12 @@ func (s *Orphans) Known(ctx context.Context, uid types.UID) {
 	if !ok {
 		return
 	}
-	for _, l := range s.parked.TakeAll(uid) {
-		s.router.deliver(ctx, key, l)
+	put, full := s.router.move(key, uid)
+	for _, l := range put {
+		s.router.entered(ctx, key, l)
+	}
+	for _, l := range full {
+		s.router.noRoom(ctx, key, l)
 	}
 }
 

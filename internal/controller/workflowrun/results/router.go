@@ -5,6 +5,7 @@ package results
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,7 @@ type Options struct {
 type Router struct {
 	Options
 	orphans *Orphans
+	moving  sync.Mutex // held while results go from one inbox to the other: Forget finds each in one of them
 }
 
 // NewRouter makes a router. Its orphans are to be started.
@@ -63,6 +65,8 @@ func (r *Router) Orphans() *Orphans { return r.orphans }
 // Forget takes out all that waits for runs of partitions, which this process drives no more. Their
 // results were given back to NATS.
 func (r *Router) Forget(partitions map[int]bool) {
+	r.moving.Lock()
+	defer r.moving.Unlock()
 	r.Inbox.Forget(partitions)
 	r.orphans.parked.Forget(partitions)
 }
@@ -83,11 +87,31 @@ func (r *Router) Route(ctx context.Context, p *Pending) {
 
 // deliver puts a result into its run's inbox and has the run woken.
 func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pending) {
-	uid := types.UID(p.Fact.ID.RunUID)
-	if !r.Inbox.Put(key.Namespace, uid, p) {
-		r.refuse(ctx, p, r.Inbox.ReturnAfter(key.Namespace, p, r.Clock.Now()), errInboxFull)
+	if !r.Inbox.Put(key.Namespace, types.UID(p.Fact.ID.RunUID), p) {
+		r.noRoom(ctx, key, p)
 		return
 	}
+	r.entered(ctx, key, p)
+}
+
+// move puts the orphans of a run that is known by now into its inbox; full are those that found no
+// room there.
+func (r *Router) move(key types.NamespacedName, uid types.UID) (put, full []*Pending) {
+	r.moving.Lock()
+	defer r.moving.Unlock()
+	for _, p := range r.orphans.parked.TakeAll(uid) {
+		if r.Inbox.Put(key.Namespace, uid, p) {
+			put = append(put, p)
+		} else {
+			full = append(full, p)
+		}
+	}
+	return put, full
+}
+
+// entered has the run woken for a result that is in its inbox.
+func (r *Router) entered(ctx context.Context, key types.NamespacedName, p *Pending) {
+	uid := types.UID(p.Fact.ID.RunUID)
 	if _, ok := r.Index.Find(uid); !ok {
 		// The run was deleted meanwhile and its inbox may have been emptied already: no pass would
 		// look into it again.
@@ -101,6 +125,11 @@ func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pendi
 		return
 	}
 	r.Wake(key)
+}
+
+// noRoom gives back a result that found no room in its run's inbox.
+func (r *Router) noRoom(ctx context.Context, key types.NamespacedName, p *Pending) {
+	r.refuse(ctx, p, r.Inbox.ReturnAfter(key.Namespace, p, r.Clock.Now()), errInboxFull)
 }
 
 // refuse gives back a result that found no room. Its wait grows with what its tenant has waiting.

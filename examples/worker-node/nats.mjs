@@ -1,13 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where NATS is, who this is to it, and what the names of the installation begin with: from the environment. NATS_URL alone does for a trial.
+import { setTimeout as sleep } from "node:timers/promises";
+import { connect } from "@nats-io/transport-node";
+
 const env = process.env;
 
 export const prefix = env.SYNCOPATE_PREFIX ?? "syncopate"; // the operator's --nats-prefix
 export const stream = `${prefix.toUpperCase().replaceAll("-", "_")}_JOBS`;
 
+// address reads one of NATS_URL, or ends the process. The library leaves out the login in it, and quotes one that it cannot read.
+function address(text) {
+  try {
+    const { protocol, username, password, host, pathname, search, hash } = new URL(text.includes("://") ? text : `nats://${text}`);
+    if (["nats:", "tls:"].includes(protocol) && host && !`${pathname}${search}${hash}`.replace("/", ""))
+      return { host, user: decodeURIComponent(username), pass: decodeURIComponent(password), tls: protocol === "tls:" };
+  } catch { /* its text may have the password */ }
+  console.error("NATS_URL: want nats://[user:password@]host[:port], or tls://; in a user or password write what URLs use as %XX");
+  return process.exit(2);
+}
+const all = (env.NATS_URL || "nats://127.0.0.1:4222").split(",").map(address);
+const { user, pass } = all.find((one) => one.user) ?? { user: env.NATS_USER, pass: env.NATS_PASSWORD };
+
 // Credentials rotate, so a refused login is no reason to give up; and without pings nothing tells that a connection went silent.
-export const options = {
-  servers: env.NATS_URL?.split(","), user: env.NATS_USER, pass: env.NATS_PASSWORD, inboxPrefix: env.INBOX_PREFIX ?? "_INBOX",
+const options = {
+  servers: all.map((one) => one.host), user, pass, inboxPrefix: env.INBOX_PREFIX ?? "_INBOX",
   maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000,
 };
-if (env.NATS_CA || env.NATS_CERT) options.tls = { caFile: env.NATS_CA, certFile: env.NATS_CERT, keyFile: env.NATS_KEY }; // read for each connection
+if (env.NATS_CA || env.NATS_CERT || all.some((one) => one.tls))
+  options.tls = { caFile: env.NATS_CA, certFile: env.NATS_CERT, keyFile: env.NATS_KEY }; // read for each connection
+
+// start connects, however long that takes. SIGTERM calls stop, each time; before there is a connection it ends the process.
+export async function start(stop) {
+  let nc;
+  process.on("SIGTERM", () => (nc ? stop() : process.exit(0)));
+  return nc = await connect(options);
+}
+
+// leave ends the process when the server has all that was said, and last is done. It waits for no server that is away.
+export async function leave(nc, last) {
+  await Promise.race([nc.drain(), sleep(5_000).then(() => { throw new Error("no answer"); })])
+    .catch((err) => console.error(`last words may be lost, their jobs come again: ${err.message}`));
+  await last?.();
+  process.exit(); // also while the client looks for its server
+}

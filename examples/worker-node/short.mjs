@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The least that is a worker. It does one job at a time; what it leaves out is in worker.mjs: Started, Retry, cancelling, large outputs,
 // codes of errors, publishing again without doing the job again. npm ci, then NATS_URL=... node short.mjs [topic]
-import { connect, headers } from "@nats-io/transport-node";
+import { headers } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
-import { options, prefix, stream } from "./nats.mjs";
+import { leave, prefix, start, stream } from "./nats.mjs";
 
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
-const topic = process.argv[2] ?? "demo.node", nc = await connect(options), js = jetstream(nc);
+let stopping = false; const topic = process.argv[2] ?? "demo.node", nc = await start(() => { stopping = true; }), js = jetstream(nc);
 const failed = (message, code = "Error", final = false) => JSON.stringify({ status: "Failed", error: { code, message }, final });
-let stopping = false; process.once("SIGTERM", () => { stopping = true; });
+const finite = (_, n) => { if (typeof n !== "number" || Number.isFinite(n)) return n; throw new Error(`${n} has no JSON form`); };
 
 async function work(m, ackWait) {
   const get = (name) => m.headers?.get(name) ?? "", id = get("Nats-Msg-Id"), reply = get("Syncopate-Reply"), token = get("Syncopate-Token");
@@ -18,7 +18,7 @@ async function work(m, ackWait) {
   const ping = setInterval(() => m.working(), ackWait / 3), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
-    const result = await Promise.resolve().then(() => handle(m.json())).then((output) => JSON.stringify({ status: "Succeeded", output }))
+    const result = await (async () => handle(m.json()))().then((output) => JSON.stringify({ status: "Succeeded", output }, finite))
       .then((text) => Buffer.byteLength(text) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : text)
       .catch((err) => failed(String(err?.message ?? err).slice(0, 2_000))).catch(() => failed("what the handler threw cannot be read"));
     await js.publish(reply, result, { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
@@ -36,4 +36,4 @@ while (!stopping) {
     }
   } catch (err) { console.error(`${topic}: ${err.message}, again in a moment`); await new Promise((go) => setTimeout(go, 1_000)); }
 }
-await nc.drain();
+await leave(nc);

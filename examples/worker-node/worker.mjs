@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole Syncopate worker: docs/protocol.md in code. npm ci, then NATS_URL=... node worker.mjs [topic]
-import { connect, headers } from "@nats-io/transport-node";
+import { headers } from "@nats-io/transport-node";
 import { JetStreamApiError, jetstream } from "@nats-io/jetstream";
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { options, prefix, stream } from "./nats.mjs";
+import { leave, prefix, start, stream } from "./nats.mjs";
 
 const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
@@ -30,16 +30,16 @@ async function conformance({ do: what, millis = 0, value, bytes = 0, code, messa
 const handle = topic === "demo.conformance" ? conformance : echo;
 const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.mjs") : undefined; // spans of jobs
 
-const nc = await connect(options);
-const js = jetstream(nc);
 const running = new Map(); // jobs under way, by id; stop(word) ends one without a result, word is the message that settles it
 let stopping = false, pulls = 0; // those that are open
 const late = new Map(); // messages that come while the worker stops, by place
-process.once("SIGTERM", () => {
+const nc = await start(() => {
+  if (stopping) return;
   stopping = true;
   log("stopping");
   setTimeout(() => running.forEach((job) => job.stop("nak")), grace).unref();
 });
+const js = jetstream(nc);
 
 nc.subscribe(`${prefix}.control.*`, { callback: (err, m) => {
   try {
@@ -63,7 +63,7 @@ function read(m) {
   job.traceparent = get("traceparent"); // W3C trace context, the parent of a span for this job; empty if there are no traces
   job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
   if (Object.values(job.fences).some((n) => !(n > 0))) return; // NaN, too
-  job.stop = (word) => { job.word = word; abort.abort(); };
+  job.stop = (word) => { job.word ??= word; abort.abort(); }; // the first one counts
   return job;
 }
 
@@ -231,5 +231,4 @@ async function slot() {
   late.clear();
 }
 await Promise.all(Array.from({ length: concurrency }, slot));
-await nc.drain();
-await traces?.shutdown();
+await leave(nc, traces?.shutdown);

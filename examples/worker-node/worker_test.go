@@ -117,7 +117,8 @@ const oddHandler = `({ way }) => {
 // an answer; failed without its try "mute", and short.mjs without its second catch; a wait without
 // Math.ceil, Math.max, "|| 0" or Math.min makes no result, or another one, of "fraction",
 // "negative", "nan" or "ever"; final without Boolean leaves "final" without an answer; text without
-// its replacer has null for "infinite", without its throw no output for "code".
+// its replacer has null for "infinite", as short.mjs has without finite; text without its throw has
+// no output for "code".
 func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	dir := install(t)
 	failed := func(code, message string, final bool) protocol.Result {
@@ -141,6 +142,7 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	}
 	maps.Copy(whole, both)
 	both["number"] = failed("Error", "Do not know how to serialize a BigInt", false) // short.mjs has no codes
+	both["infinite"] = failed("Error", "Infinity has no JSON form", false)
 	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": both} {
 		t.Run(file, func(t *testing.T) {
 			server := natstest.Start(t)

@@ -37,6 +37,12 @@ def span(name, parent, attributes):
             pass  # no job waits for a collector
 
 
+def start():
+    """Begins to send. The thread has the signals that its caller has, so those that are waited for have to be blocked before."""
+    if ENDPOINT:
+        threading.Thread(target=_send, daemon=True).start()
+
+
 def flush(seconds):
     """Waits until the collector has all spans, but no longer."""
     over = time.monotonic() + seconds
@@ -59,7 +65,3 @@ def _send():
             print(f"{len(batch)} spans are lost: {type(err).__name__}: {err}", file=sys.stderr, flush=True)
         for _ in batch:
             _spans.task_done()
-
-
-if ENDPOINT:
-    threading.Thread(target=_send, daemon=True).start()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
 
-    NATS_URL=nats://localhost:4222 [INBOX_PREFIX=_INBOX_mail] python3 worker.py [topic]
+    NATS_URL=nats://localhost:4222 [NATS_USER=... NATS_PASSWORD=...] [INBOX_PREFIX=_INBOX_mail] python3 worker.py [topic]
 """
 import base64, collections, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time
 from datetime import datetime
@@ -73,11 +73,27 @@ def conformance(given, stopped, fences, traceparent):
 Message = collections.namedtuple("Message", "subject reply status headers body")
 
 
+def read_address(url):
+    """Host and port, and the login: that in the address, else that of the environment. Ends the process if there is no such address."""
+    try:
+        at = urlparse(url if "://" in url else "nats://" + url)
+        if at.scheme == "nats" and at.hostname and not (at.path.strip("/") or at.params or at.query or at.fragment):
+            user, password = at.username or os.environ.get("NATS_USER"), os.environ.get("NATS_PASSWORD", "")
+            if at.username:
+                user, password = unquote(user), unquote(at.password or "")
+            return (at.hostname, at.port or 4222), {"user": user, "pass": password} if user else {}
+    except ValueError:  # its text quotes the address, and a password may be in that
+        pass
+    log("NATS_URL: want nats://[user:password@]host[:port], without TLS; in a user or password write what URLs use as %XX")
+    sys.exit(2)
+
+
 class NATS:
     """A connection that is made again for as long as it takes. What is on its way when it breaks raises ConnectionError."""
 
     def __init__(self, url):
-        self.url, self.sock, self.lock = urlparse(url), None, threading.Lock()
+        self.address, self.login = read_address(url)
+        self.sock, self.lock = None, threading.Lock()
         self.max_payload = 1 << 20
         self.inbox = f"{os.environ.get('INBOX_PREFIX', '_INBOX')}.{random.getrandbits(96):x}"
         self.last, self.subs, self.asked = 0, {}, {}  # by sid: (subject, function), and the subject of a request
@@ -161,12 +177,13 @@ class NATS:
             time.sleep(random.uniform(0.2, 1))
 
     def _connect(self):
-        sock = socket.create_connection((self.url.hostname, self.url.port or 4222), timeout=5)
+        sock = socket.create_connection(self.address, timeout=5)
         stream = sock.makefile("rb")
-        self.max_payload = json.loads(stream.readline()[len("INFO "):])["max_payload"]
-        hello = {"verbose": False, "headers": True, "no_responders": True, "name": "worker-python"}
-        if self.url.username:
-            hello |= {"user": unquote(self.url.username), "pass": unquote(self.url.password or "")}
+        info = json.loads(stream.readline()[len("INFO "):])
+        if info.get("tls_required"):  # the login is not said in the clear
+            raise ConnectionError("the server wants TLS, which this worker does not have")
+        self.max_payload = info["max_payload"]
+        hello = {"verbose": False, "headers": True, "no_responders": True, "name": "worker-python"} | self.login
         with self.lock:
             subs = "".join(f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self.subs.items())
             sock.sendall(f"CONNECT {json.dumps(hello)}\r\nPING\r\n{subs}".encode())
@@ -197,7 +214,6 @@ class NATS:
                     _, function = self.subs.get(int(args[1]), ("", lambda m: None))
                 function(Message(args[0], reply, status, headers, data[head:size]))
         raise ConnectionError("connection closed")
-
 
     def _refused(self, line):
         """Ends requests for which a permission is missing: they get no answer, and the connection stays as it is."""
@@ -267,8 +283,8 @@ class Job:
         return [ack for ack in list(self.acks.values()) if ack]
 
     def stop(self, word):
-        """Ends the job without a result; word is what it is settled with."""
-        self.word = word
+        """Ends the job without a result; the first word is what it is settled with."""
+        self.word = self.word or word
         self.stopped.set()
 
 
@@ -297,6 +313,7 @@ class Worker:
 
     def run(self, wait):
         """Works until wait returns, then at most GRACE seconds longer."""
+        traces.start()
         slots = [threading.Thread(target=self.slot) for _ in range(CONCURRENCY)]
         for slot in slots:
             slot.start()

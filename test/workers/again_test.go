@@ -378,12 +378,7 @@ func TestThePythonWorkerEndsAJobPastItsDeadlineThoughItIsAtWork(t *testing.T) {
 	needs(t, "python3")
 	o := operateAt(t, Config{URL: start(t).URL(), AckWait: childAckWait})
 	python(t, o.config.URL, deafHandler)
-	if err := o.await(t.Context(), "the worker waits for jobs", func() (bool, error) {
-		info, err := o.info(t.Context())
-		return err == nil && info.NumWaiting > 0, err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	o.waitsForJobs(t)
 	if _, err := o.forge(t.Context(), newJob("long"), sleep(0).bytes(), func(m *nats.Msg) {
 		m.Header.Set(protocol.HeaderDeadline, time.Now().Add(3*time.Second).UTC().Format(time.RFC3339Nano))
 	}); err != nil {

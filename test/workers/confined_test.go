@@ -36,11 +36,9 @@ func confined(t *testing.T) (o *operator, env []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := natstest.Start(t, func(o *server.Options) { // the client of Node takes no user from an address
-		o.Accounts, o.Users, o.NoAuthUser = config.Accounts, config.Users, "worker"
-	})
-	asKit := strings.Replace(s.URL(), "://", "://kit:k@", 1)
-	return operateAt(t, Config{URL: asKit, AckWait: time.Hour}), []string{"NATS_URL=" + s.URL(), "INBOX_PREFIX=" + ownInbox}
+	s := natstest.Start(t, func(o *server.Options) { o.Accounts, o.Users = config.Accounts, config.Users })
+	as := func(login string) string { return strings.Replace(s.URL(), "://", "://"+login+"@", 1) }
+	return operateAt(t, Config{URL: as("kit:k"), AckWait: time.Hour}), []string{"NATS_URL=" + as("worker:w"), "INBOX_PREFIX=" + ownInbox}
 }
 
 // answered waits for the answers of jobs.

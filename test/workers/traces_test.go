@@ -90,6 +90,7 @@ func sendsSpans(t *testing.T, dir string, args ...string) {
 const twoSpans = `
 import traces
 
+traces.start()
 for name in "first", "second":
     with traces.span(name, "00-` + aTrace + "-" + aParent + `-01", {}):
         pass

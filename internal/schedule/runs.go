@@ -129,11 +129,7 @@ func byEnd(runs []*Run) {
 
 func (d *draft) delete(runs []*Run, keep int) {
 	byEnd(runs)
-	for _, r := range runs[:max(len(runs)-keep, 0)] {
-		if len(d.Delete) == maxDeleted {
-			d.Again = true
-			return
-		}
+	for _, r := range runs[:min(max(len(runs)-keep, 0), maxDelete-len(d.Delete))] {
 		d.Delete = append(d.Delete, *r)
 	}
 }

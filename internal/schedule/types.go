@@ -22,8 +22,9 @@ const (
 	maxSkipped = 20
 	// maxBackfill bounds the runs of a backfill that are under way, with overlap Allow.
 	maxBackfill = 10
-	// maxDeleted bounds the runs that one decision deletes.
-	maxDeleted = 50
+	// maxDelete bounds the runs of a decision that are to be deleted. It is far beyond what one
+	// pass deletes: those that have to wait are not to keep the others.
+	maxDelete = 1000
 	// setBack is how far ahead of the clock decidedUntil may be. A clock that was ahead by less
 	// is waited for.
 	setBack = 24 * time.Hour
@@ -98,7 +99,8 @@ type Decision struct {
 	Status *v1alpha1.ScheduleStatus
 	// Create are slots whose run is to be created, once Status is written.
 	Create []time.Time
-	// Cancel and Delete are those to cancel, and to delete as there are enough that ended.
+	// Cancel and Delete are those to cancel, and to delete as there are enough that ended. Some of
+	// these may have to wait.
 	Cancel, Delete []Run
 	// Skipped are slots that got a reason now.
 	Skipped []v1alpha1.SkippedSlots

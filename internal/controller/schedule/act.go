@@ -70,13 +70,19 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// prune deletes runs that ended, until early ends. It returns when to look again at those that have
-// to wait, or 0.
+// maxDeleted bounds the runs that one pass deletes. The next slot waits for its end.
+const maxDeleted = 50
+
+// prune deletes runs that ended, until early ends. It returns when to look again, at those that
+// have to wait or at more, or 0.
 func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (time.Duration, error) {
-	waiting := 0
+	waiting, deleted := 0, 0
 	for i := range d.Delete {
 		if err := handedOver(early); err != nil {
 			return 0, err
+		}
+		if deleted == maxDeleted {
+			return time.Millisecond, nil
 		}
 		waits, err := r.delete(ctx, s, &d.Delete[i])
 		if err != nil {
@@ -84,13 +90,12 @@ func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *
 		}
 		if waits {
 			waiting++
+		} else {
+			deleted++
 		}
 	}
 	if waiting == 0 {
 		return 0, nil
-	}
-	if waiting == len(d.Delete) {
-		d.Again = false // the next decision would be the same
 	}
 	return cleanUpPause, nil
 }
@@ -101,21 +106,43 @@ const cleanUpPause = 10 * time.Second
 // settle creates the run of a slot, unless the schedule is held since the slot got one: then there
 // is one only if it was created before that.
 func (r *Reconciler) settle(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, slot time.Time, mem *memory) (time.Duration, error) {
-	held := d.Status.Held
-	if held == "" {
-		return r.create(ctx, s, in, slot, mem)
+	if held := d.Status.Held; held != "" {
+		return r.giveUp(ctx, s, schedule.Minute(slot), mem, held, "")
 	}
-	minute := schedule.Minute(slot)
-	key := client.ObjectKey{Namespace: s.Namespace, Name: schedule.RunName(s.Name, slot)}
-	var run v1alpha1.WorkflowRun
-	switch err := r.Live.Get(ctx, key, &run); {
-	case apierrors.IsNotFound(err), err == nil && !metav1.IsControlledBy(&run, s):
-		return mem.fail(minute, held, "")
+	return r.create(ctx, s, in, slot, mem)
+}
+
+// giveUp gives a slot a reason, unless it has its run: the answer to its creation may be lost, with
+// an owner or without, and the cache may not have it yet.
+func (r *Reconciler) giveUp(ctx context.Context, s *v1alpha1.Schedule, minute int64, mem *memory, reason v1alpha1.SlotReason, message string) (time.Duration, error) {
+	there, err := r.isThere(ctx, s, schedule.RunName(s.Name, time.Unix(minute*60, 0)))
+	switch {
 	case err != nil:
-		return 0, fmt.Errorf("read run %s: %w", key.Name, err)
+		return 0, err
+	case !there:
+		return mem.fail(minute, reason, message)
 	}
 	mem.created[minute] = r.Clock.Now()
+	delete(mem.since, minute)
 	return confirmPause, nil
+}
+
+// live is the run of a name as the API server has it; nil: there is none.
+func (r *Reconciler) live(ctx context.Context, s *v1alpha1.Schedule, name string) (*v1alpha1.WorkflowRun, error) {
+	run := &v1alpha1.WorkflowRun{}
+	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, run); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read run %s: %w", name, err)
+	}
+	return run, nil
+}
+
+// isThere says whether the API server has a run of the schedule under a name.
+func (r *Reconciler) isThere(ctx context.Context, s *v1alpha1.Schedule, name string) (bool, error) {
+	run, err := r.live(ctx, s, name)
+	return run != nil && metav1.IsControlledBy(run, s), err
 }
 
 // create creates the run of a slot. What becomes of it is in mem for the next pass, which is made
@@ -125,17 +152,17 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 	run, err := runOf(s, slot, local(in, slot))
 	switch {
 	case err != nil:
-		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
+		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, err.Error())
 	case in.Refused != "":
-		return mem.fail(minute, v1alpha1.SlotTemplateRefused, in.Refused)
+		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, in.Refused)
 	}
 	err = r.Client.Create(ctx, run, fieldOwner)
 	if err == nil {
 		mem.learn(s.Generation, verdict{}, time.Time{}) // the dry run is no better witness
 	}
 	if apierrors.IsAlreadyExists(err) {
-		var other v1alpha1.WorkflowRun
-		if err = r.Live.Get(ctx, client.ObjectKeyFromObject(run), &other); err == nil && !metav1.IsControlledBy(&other, s) {
+		var taken bool
+		if taken, err = r.whose(ctx, s, run.Name, err); taken {
 			return mem.fail(minute, v1alpha1.SlotNameTaken, "run "+run.Name+" is not of this schedule")
 		}
 	}
@@ -148,6 +175,31 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 	return confirmPause, nil
 }
 
+// whose says what it means that the run of a slot exists already: it is of this schedule, and there
+// is no error, or its name is taken by another. Else it is tried again.
+func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name string, exists error) (taken bool, err error) {
+	run, err := r.live(ctx, s, name)
+	switch {
+	case err != nil:
+		return false, err
+	case run == nil:
+		return false, exists
+	case metav1.IsControlledBy(run, s):
+		return false, nil
+	case leaves(run, s):
+		return false, exists
+	default:
+		return true, nil
+	}
+}
+
+// leaves says whether a run that has the name of a slot's run will give it back: it is being
+// deleted, or the garbage collector will do that, as it is of an earlier schedule of this name.
+func leaves(other *v1alpha1.WorkflowRun, s *v1alpha1.Schedule) bool {
+	before := ownerOf(other) != nil && metav1.GetControllerOf(other).Name == s.Name
+	return before || !other.DeletionTimestamp.IsZero()
+}
+
 // notCreated says when a creation is tried again, or gives it up.
 func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name string, minute int64, mem *memory, err error) (time.Duration, error) {
 	switch {
@@ -157,13 +209,13 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 		// An answer of before says nothing of the next slot; nor does this one, so it
 		// is asked again.
 		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
-		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
+		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, err.Error())
 	}
 	if mem.since[minute].IsZero() {
 		mem.since[minute] = r.Clock.Now()
 	}
 	if r.Clock.Since(mem.since[minute]) > time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second {
-		return mem.fail(minute, v1alpha1.SlotStartFailed, err.Error())
+		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotStartFailed, err.Error())
 	}
 	wait := createPause
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {

@@ -122,14 +122,15 @@ func TestARunThatWasCreatedBeforeASuspensionCounts(t *testing.T) {
 	w.settle(w.operator(), s)
 	unseen := w.operator()
 	unseen.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+	next := w.operator() // it has no memory of the run, and an old cache
+	next.Runs = unseen.Runs
+	w.settle(next, s)
 	w.at(1, 0)
 	w.pass(unseen, s)
 	if len(w.runs()) != 1 {
 		t.Fatal("no run")
 	}
 	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
-	next := w.operator() // it has no memory, and an old cache
-	next.Runs = unseen.Runs
 	w.settle(next, s)
 	if st := w.settle(w.operator(), s); st.Started != 1 || st.Active != 1 || len(st.Starting) != 0 || len(st.Skipped) != 0 {
 		t.Errorf("%v %+v", reasons(st), st)

@@ -10,14 +10,20 @@
 //   - A run is created only for a slot that the stored status names in starting: right after this
 //     process wrote it, or after a live read. Runs are named after their slot, so creating one
 //     twice makes one.
-//   - A run of that name that another made is left alone: the slot has the reason NameTaken.
+//   - A run of that name that another made is left alone: the slot has the reason NameTaken. One
+//     that is about to go, with an earlier schedule of this name say, is waited for.
+//   - No slot is given up without a live read: it may have its run, whose creation had no answer.
 //   - A schedule is driven by the owner of its partition. Two that believe to be it do no harm:
 //     status writes have a resourceVersion.
 //
 // # When it looks
 //
 // When a schedule changes, when a run of it ends or is gone, and when the next slot is due; after a
-// minute at most, since the clock may be set. A run that comes wakes nobody: the schedule made it.
+// minute at most, since the clock may be set. One that is held, with no run to be created, is not
+// looked at by time at all. A run that comes wakes nobody: the schedule made it.
+//
+// Who takes over looks up the run that began last, if the cache does not have it: it may be behind
+// what the owner before knew when it wrote status.
 //
 // # Failures
 //
@@ -27,4 +33,6 @@
 // policy that denies, may let the run in later. A dry run that is forbidden is in the condition
 // Ready, keeps no slot from being tried, and is made again after a minute. So is one that is
 // invalid where the template was not at first: a policy of others was changed, and may be mended.
+// Steps of a template that status says was accepted are not validated again: that takes a desk, and
+// slots would wait for it.
 package schedule

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -16,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -80,6 +77,9 @@ func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why st
 // join makes the runs that the cache has, and those that it does not have yet, what a
 // decision reads.
 func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) ([]schedule.Run, error) {
+	if err := r.takeOver(ctx, s, mem, runs); err != nil {
+		return nil, err
+	}
 	var all []schedule.Run
 	for i := range runs {
 		slot, ok := schedule.SlotOf(s.Name, runs[i].Name)
@@ -93,12 +93,11 @@ func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 		slot := time.Unix(minute*60, 0)
 		name := schedule.RunName(s.Name, slot)
 		if r.Clock.Since(since) > cacheDelay { // it may be gone already
-			var run v1alpha1.WorkflowRun
-			err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &run)
-			if client.IgnoreNotFound(err) != nil {
-				return nil, fmt.Errorf("read run %s: %w", name, err)
+			there, err := r.isThere(ctx, s, name)
+			if err != nil {
+				return nil, err
 			}
-			if err != nil || !metav1.IsControlledBy(&run, s) {
+			if !there {
 				delete(mem.created, minute)
 				continue
 			}
@@ -107,6 +106,30 @@ func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 		all = append(all, schedule.Run{Name: name, Slot: slot})
 	}
 	return all, nil
+}
+
+// takeOver looks up the run that began last, in the first pass of a process over a schedule. The
+// owner before took its slot out of status.starting, since it knew of that run. Where the cache of
+// this one is behind, the next slot would get a run beside it.
+func (r *Reconciler) takeOver(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) error {
+	if mem.tookOver {
+		return nil
+	}
+	if s.Status != nil && len(s.Status.Last) > 0 {
+		name := s.Status.Last[0].Run
+		slot, ok := schedule.SlotOf(s.Name, name)
+		if ok && !slices.ContainsFunc(runs, func(run v1alpha1.WorkflowRun) bool { return run.Name == name }) {
+			there, err := r.isThere(ctx, s, name)
+			if err != nil {
+				return err
+			}
+			if there {
+				mem.created[schedule.Minute(slot)] = r.Clock.Now()
+			}
+		}
+	}
+	mem.tookOver = true
+	return nil
 }
 
 // cacheDelay is how long a run that was created may be missing in the cache before it is
@@ -279,24 +302,13 @@ func refusedForGood(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// memory is what this process knows of a schedule beside what is stored.
-type memory struct {
-	of      types.UID
-	tables  map[string]*cron.Timetable
-	created map[int64]time.Time // runs that the cache does not have yet
-	failed  map[int64]schedule.Failure
-	since   map[int64]time.Time // first tries of creations that failed
-	tried   int64               // the generation of is
-	is      verdict             // what the API server said
-	again   time.Time           // when it is asked again; zero: after an edit
-	checked int64               // the generation of wrong
-	wrong   string              // what is wrong with its steps
-	long    int64               // the generation that was to be validated
-}
-
 // problems is invalid, asked once for each generation: it compiles all expressions of the
-// template, and there is a pass each minute.
+// template, and there is a pass each minute. What was accepted is not asked about again, by who
+// takes over either: its slots would be late by the line for a desk.
 func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun) (string, error) {
+	if m.checked != s.Generation && m.answered(s) {
+		m.checked, m.wrong = s.Generation, ""
+	}
 	if m.checked != s.Generation {
 		if m.long == s.Generation && !r.Aside.Free(s.Namespace) {
 			return "", passes.ErrLater // not even begun: there may be thousands
@@ -311,69 +323,6 @@ func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedu
 		m.checked, m.wrong = s.Generation, wrong
 	}
 	return m.wrong, nil
-}
-
-// answered says whether the API server said something else of this generation before. A process
-// that takes over reads it from status.
-func (m *memory) answered(s *v1alpha1.Schedule) bool {
-	if m.tried == s.Generation {
-		return true
-	}
-	if s.Status == nil {
-		return false
-	}
-	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionStalled)
-	return c != nil && c.Status == metav1.ConditionFalse && c.ObservedGeneration == s.Generation &&
-		(c.Reason == v1alpha1.ReasonScheduled || c.Reason == v1alpha1.ReasonTemplateRefused)
-}
-
-// learn keeps what the API server said of a generation.
-func (m *memory) learn(generation int64, is verdict, again time.Time) {
-	m.tried, m.is, m.again = generation, is, again
-}
-
-func newMemory(of types.UID) *memory {
-	return &memory{
-		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]time.Time{},
-		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
-	}
-}
-
-// maxTables bounds the timings of a schedule that are remembered.
-const maxTables = 4
-
-// table is the timetable of a timing; the error names fields of spec.
-func (m *memory) table(timing *v1alpha1.ScheduleTiming) (*cron.Timetable, error) {
-	key := strings.Join(append(slices.Clone(timing.Cron), timing.TimeZone, string(timing.DST.Gap), string(timing.DST.Repeat)), "\n")
-	if t, ok := m.tables[key]; ok {
-		return t, nil
-	}
-	t, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
-	if err != nil {
-		return nil, named(err)
-	}
-	if len(m.tables) >= maxTables {
-		clear(m.tables)
-	}
-	m.tables[key] = t
-	return t, nil
-}
-
-// named gives the errors of a timetable the names of fields.
-func named(err error) error {
-	list, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var all []error
-	for _, e := range list.Unwrap() {
-		field := "spec.timeZone"
-		if wrong, ok := errors.AsType[*cron.FieldError](e); ok && wrong.Index >= 0 {
-			field = fmt.Sprintf("spec.cron[%d]", wrong.Index)
-		}
-		all = append(all, fmt.Errorf("%s: %w", field, e))
-	}
-	return errors.Join(all...)
 }
 
 func cut(text string) string {

@@ -310,8 +310,9 @@ func TestARenamedScheduleBeginsAnew(t *testing.T) {
 	w.pass(r, s)
 	again := w.schedule("report", nil) // under the same name, whose last run is there until it is collected
 	st := w.settle(r, again)
-	if fmt.Sprint(reasons(st)) != "[NotLatest x 1 NameTaken x 1]" && fmt.Sprint(reasons(st)) != "[Missed x 1 NameTaken x 1]" {
-		t.Errorf("%v", reasons(st))
+	why := fmt.Sprint(reasons(st))
+	if why != "[NotLatest x 1]" && why != "[Missed x 1]" || len(st.Starting) != 1 || len(w.runs()) != 1 {
+		t.Errorf("%v %+v", why, st)
 	}
 	if st := w.settle(r, w.schedule("renamed", nil)); st.Started != 1 {
 		t.Errorf("renamed: %+v", st)

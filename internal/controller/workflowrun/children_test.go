@@ -353,6 +353,24 @@ var _ = Describe("a child run", func() {
 		Expect(endOf(r.finishAll(ctx, run))).To(Equal("Succeeded/Succeeded"))
 	}, NodeTimeout(2*patience))
 
+	// mutation: children: create.go refused that looks at no name, or compare without the patch:
+	// parent and child wait for each other.
+	It("that exists is taken though a quota that it fills refuses all creations", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.refuseCreation = func(o client.Object) error {
+			if o.GetName() != "" { // no dry run: it is stored, and nobody hears of that
+				stored, _ := o.DeepCopyObject().(client.Object)
+				Expect(client.IgnoreAlreadyExists(w.client.Create(ctx, stored))).To(Succeed())
+			}
+			return errQuota
+		}
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", waits)})
+		child := r.childOf(ctx, run, "sub")
+		w.decide(ctx, child, "ask", v1alpha1.Approve)
+		Expect(endOf(r.finishAll(ctx, run))).To(Equal("Succeeded/Succeeded"))
+	}, NodeTimeout(2*patience))
+
 	It("whose inputs are lost before it is created makes its step fail", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

@@ -4,6 +4,7 @@ package children
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,6 +41,7 @@ type site struct {
 	state  State
 	lost   error // of the lease
 	refuse error // what the API server says of a creation
+	differ error // what it says of a patch
 }
 
 // newSite is one whose parent names the child "p-c" of its step "c". The objects exist.
@@ -65,9 +67,38 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 			o.SetUID(types.UID("u-" + o.GetName())) // as the API server does
 			return c.Create(ctx, o, opts...)
 		},
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+			if s.differ != nil {
+				return s.differ
+			}
+			return specOf(patch, o)
+		},
 	}).Build()
 	s.Children = &Children{Client: c, Live: c, Clock: s.clock, Owner: "test"}
 	return s
+}
+
+// specOf gives a run the spec of a patch: the fake client does nothing in a dry run.
+func specOf(patch client.Patch, o client.Object) error {
+	data, err := patch.Data(o)
+	if err != nil {
+		return err
+	}
+	var ops []struct {
+		Path  string
+		Value json.RawMessage
+	}
+	if err := json.Unmarshal(data, &ops); err != nil {
+		return err
+	}
+	run, _ := o.(*v1alpha1.WorkflowRun)
+	for _, op := range ops {
+		if op.Path == "/spec" {
+			run.Spec = v1alpha1.WorkflowRunSpec{}
+			return json.Unmarshal(op.Value, &run.Spec)
+		}
+	}
+	return errors.New("no spec in " + string(data))
 }
 
 // Err is that of the lease.
@@ -183,6 +214,57 @@ func TestChildren_WhatTheAPIServerRefusesForGoodIsNotTriedAgain(t *testing.T) {
 	}
 	if due := s.state.NotYetCreated(s.parent, start.Add(time.Hour)); len(due) != 0 {
 		t.Errorf("tried again: %v", due)
+	}
+}
+
+// A quota is full by the child itself, or a policy came after it: the answer of its creation is
+// lost, and each later one is refused before anybody sees that the name is taken. Only the parent's
+// word lets the child begin, so both would wait for ever.
+//
+// mutation: create that looks at the name after AlreadyExists only makes a row fail, and so does
+// compare with a dry run of the creation alone.
+func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing.T) {
+	kind := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
+	for name, refuse := range map[string]error{
+		"by a quota":   apierrors.NewForbidden(kind, "p-c", errors.New("exceeded quota")),
+		"by a policy":  apierrors.NewInvalid(schema.GroupKind{Group: kind.Group, Kind: "WorkflowRun"}, "p-c", nil),
+		"by a webhook": apierrors.NewInternalError(errors.New("failed calling webhook")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			if seen, err := s.creates(); seen.State != lifecycle.ChildThere || err != nil {
+				t.Fatalf("%+v, %v", seen, err)
+			}
+			s.state, s.refuse = nil, refuse // the operator dies before its write
+			seen, err := s.creates()
+			if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildThere, UID: "u-p-c"}, seen); diff != "" || err != nil {
+				t.Errorf("%v, %s", err, diff)
+			}
+		})
+	}
+}
+
+// mutation: compare that takes whatever the second dry run says for the same spec, or for another,
+// makes a row fail.
+func TestChildren_WhatCannotBeComparedIsLookedAtAgain(t *testing.T) {
+	kind := schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "WorkflowRun"}
+	for name, c := range map[string]struct {
+		there  func(*v1alpha1.WorkflowRun)
+		answer error // to the second dry run
+	}{
+		"an immutable field is another": {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }, apierrors.NewInvalid(kind, "p-c", nil)},
+		"its answer is another spec":    {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }, nil},
+		"a policy denies that, too":     {func(*v1alpha1.WorkflowRun) {}, apierrors.NewInvalid(kind, "p-c", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, run(c.there))
+			s.refuse, s.differ = apierrors.NewInvalid(kind, "p-c", nil), c.answer
+			seen, err := s.creates()
+			want := lifecycle.Child{State: lifecycle.ChildPostponed, Cause: "compare with run p-c: " + s.refuse.Error()}
+			if diff := cmp.Diff(want, seen); diff != "" || err != nil {
+				t.Errorf("%v, %s", err, diff)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ package children
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -183,20 +184,34 @@ func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, hel
 	case err == nil:
 		log.FromContext(ctx).V(1).Info("Child run created", "step", child.Step, "child", child.Name, "uid", run.UID)
 		return creation{fact: facts.SeenChild(run)}, nil
-	case apierrors.IsAlreadyExists(err):
-		return c.checkAdoption(ctx, parent, child)
+	case ctx.Err() != nil:
+		return creation{}, fmt.Errorf("create child run: %w", err)
 	default:
-		return c.notCreated(ctx, err)
+		return c.refused(ctx, parent, child, err)
 	}
 }
 
-// notCreated says what it means that a child run could not be created: that it is not as it has to
-// be, or that it has to be tried again.
-func (c *Children) notCreated(ctx context.Context, err error) (creation, error) {
+// refused says what a refused creation means. The run of the name is looked for whatever the API
+// server says: a quota that it fills itself, or a policy that came after it, refuses before anybody
+// sees that it exists.
+func (c *Children) refused(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, cause error) (creation, error) {
+	found := &v1alpha1.WorkflowRun{}
+	err := c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found)
 	switch {
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: err.Error()}}, nil
-	case ctx.Err() != nil:
+	case err == nil:
+		return c.checkAdoption(ctx, parent, child, found)
+	case !apierrors.IsNotFound(err):
+		return c.postponed(ctx, fmt.Errorf("read run %s: %w", child.Name, err))
+	case apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause):
+		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: cause.Error()}}, nil
+	default: // also one that exists, as it was said, and has just been deleted
+		return c.postponed(ctx, cause)
+	}
+}
+
+// postponed says that a child run has to be tried again.
+func (c *Children) postponed(ctx context.Context, err error) (creation, error) {
+	if ctx.Err() != nil {
 		return creation{}, fmt.Errorf("create child run: %w", err)
 	}
 	wait := createDelay
@@ -225,11 +240,7 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 
 // checkAdoption says whether the run that has the name of a child run is that child: created before
 // a crash, say. It has to be as it would be created now, by the API server's own defaults.
-func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) (creation, error) {
-	found := &v1alpha1.WorkflowRun{}
-	if err := c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found); err != nil {
-		return c.notCreated(ctx, fmt.Errorf("read run %s: %w", child.Name, err)) // it may just have been deleted
-	}
+func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, found *v1alpha1.WorkflowRun) (creation, error) {
 	claim := found.ClaimsParent()
 	if claim == nil || claim.UID != string(parent.UID) {
 		return foreign("a run of this name exists, which is not owned by run " + parent.Name), nil
@@ -237,15 +248,42 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	if found.Status != nil && found.Status.Tenant != "" && found.Status.Tenant != parent.Status.Tenant {
 		return foreign("a run of this name exists, of tenant " + found.Status.Tenant), nil
 	}
-	want := childRun(parent, child)
-	want.Name, want.GenerateName = "", "dry-run-"
-	if err := c.Client.Create(ctx, want, client.DryRunAll, c.Owner); err != nil {
-		return c.notCreated(ctx, fmt.Errorf("compare with run %s: %w", child.Name, err))
-	}
-	if !equality.Semantic.DeepEqual(fixed(want.Spec), fixed(found.Spec)) {
+	same, err := c.compare(ctx, childRun(parent, child), found)
+	switch {
+	case err != nil:
+		return c.postponed(ctx, fmt.Errorf("compare with run %s: %w", child.Name, err))
+	case !same:
 		return foreign("a run of this name exists, with another spec"), nil
+	default:
+		return creation{fact: facts.SeenChild(found)}, nil
 	}
-	return creation{fact: facts.SeenChild(found)}, nil
+}
+
+// compare says whether the spec of a run that was found is the wanted one, with all that the API
+// server makes of that. Where it refuses the creation, as a full quota does, it is asked for a
+// change of the run: that takes no place. What it refuses then proves nothing: a policy may have
+// filled in a field at the creation.
+func (c *Children) compare(ctx context.Context, want, found *v1alpha1.WorkflowRun) (bool, error) {
+	want.Name, want.GenerateName = "", "dry-run-"
+	refusal := c.Client.Create(ctx, want, client.DryRunAll, c.Owner)
+	if refusal == nil {
+		return equality.Semantic.DeepEqual(fixed(want.Spec), fixed(found.Spec)), nil
+	}
+	spec, is := want.Spec, found.Spec
+	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = is.Suspend, is.Shutdown, is.TTLSecondsAfterFinished, is.Priority
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": found.UID},
+		{"op": "replace", "path": "/spec", "value": spec},
+	})
+	if err != nil {
+		return false, fmt.Errorf("make a patch: %w", err)
+	}
+	changed := found.DeepCopy()
+	err = c.Client.Patch(ctx, changed, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, c.Owner)
+	if err != nil || !equality.Semantic.DeepEqual(fixed(changed.Spec), fixed(found.Spec)) {
+		return false, refusal
+	}
+	return true, nil
 }
 
 func foreign(why string) creation {

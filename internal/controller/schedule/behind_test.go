@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// blind makes an operator one whose cache has no run yet.
+func blind(r *Reconciler) *Reconciler {
+	r.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+	return r
+}
+
+// run makes the run of a slot, as somebody else would.
+func (w *world) run(name string, hours int, owners ...metav1.OwnerReference) *v1alpha1.WorkflowRun {
+	w.t.Helper()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: schedule.RunName(name, w.slot(hours)), OwnerReferences: owners}}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "x", Job: &v1alpha1.Job{Topic: "x"}}}
+	if err := w.client.Create(w.t.Context(), run); err != nil {
+		w.t.Fatal(err)
+	}
+	return run
+}
+
+func owns(s *v1alpha1.Schedule) metav1.OwnerReference {
+	return *metav1.NewControllerRef(s, v1alpha1.GroupVersion.WithKind("Schedule"))
+}
+
+// Runs that ended and wait for clean-ups below them say nothing about slots.
+//
+// mutations: prune that counts those that wait as deleted, and Decide that bounds them, make this
+// fail.
+func TestRunsThatWaitForCleanUpsHoldUpNothing(t *testing.T) {
+	const ended, waiting = 60, 55
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.SuccessfulRunsHistoryLimit = new(int32(0)) })
+	r := w.operator()
+	w.settle(r, s)
+	cleaning := map[string]bool{}
+	for i := range ended {
+		run := w.run("report", -1-i, owns(s))
+		at := metav1.NewTime(w.clock.Now().Add(time.Duration(i-ended) * time.Second))
+		run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at}
+		if err := w.client.Status().Update(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+		cleaning[run.Name] = i < waiting
+	}
+	r.Below = func(_ context.Context, run *v1alpha1.WorkflowRun) (bool, error) { return cleaning[run.Name], nil }
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+	st := w.settle(r, s)
+	if ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); ready.Reason != v1alpha1.ReasonScheduleSuspended {
+		t.Errorf("it says %+v", ready)
+	}
+	if n := len(w.runs()); n != waiting {
+		t.Errorf("%d runs are kept", n)
+	}
+	if result := w.pass(r, s); result.RequeueAfter != cleanUpPause {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+}
+
+// The owner before knew of the run that it had created. The cache of the next one may not
+// have it yet.
+//
+// mutation: observe that does not look up the run that began last makes this fail.
+func TestTheNextOwnerWaitsForARunThatItsCacheDoesNotHave(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapBufferAll })
+	w.settle(w.operator(), s)
+	first := blind(w.operator())
+	w.at(1, 0)
+	if st := w.settle(first, s); st.Started != 1 || len(st.Starting) != 0 {
+		t.Fatalf("%+v", st)
+	}
+	w.at(2, 0)
+	next := blind(w.operator())
+	if st := w.settle(next, s); st.Started != 1 || len(st.Waiting) != 1 || len(w.runs()) != 1 {
+		t.Fatalf("%d runs beside each other: %+v", len(w.runs()), st)
+	}
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+	next.Runs = w.operator().Runs
+	if st := w.settle(next, s); st.Started != 2 || len(w.runs()) != 2 {
+		t.Errorf("once it has ended: %d runs, %+v", len(w.runs()), st)
+	}
+}
+
+// The answer to a creation is lost, and then the template is refused: the slot has its run.
+//
+// mutation: create that gives a slot up without a look makes a row fail.
+func TestASlotThatHasItsRunGetsNoReasonBeside(t *testing.T) {
+	for name, c := range map[string]struct {
+		template string // from now on; empty: as it was
+		answer   error  // to creations from now on
+		minutes  time.Duration
+	}{
+		"it cannot be read":               {template: `{"steps":[],"nonsense":1}`},
+		"it is invalid":                   {template: `{"steps":[{"name":"work","when":"1 +","job":{"topic":"reports.daily"}}]}`},
+		"the API server does not":         {answer: errInvalid},
+		"a quota, and the window is over": {answer: errFull, minutes: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.CatchUp.WindowSeconds = 60 })
+			lost := true
+			w.funcs.Create = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				dry := len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0
+				if !lost && !dry {
+					return c.answer
+				}
+				err := api.Create(ctx, o, opts...)
+				if err == nil && !dry {
+					err = apierrors.NewInternalError(errors.New("the answer is lost"))
+				}
+				return err
+			}
+			r := blind(w.operator())
+			w.settle(r, s)
+			w.at(1, 0)
+			w.pass(r, s)
+			lost = false
+			if c.template != "" {
+				w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.Spec.Raw = []byte(c.template) })
+			}
+			w.pass(r, s)
+			w.at(1, c.minutes)
+			w.settle(r, s)
+			if st := w.settle(w.operator(), s); len(w.runs()) != 1 || st.Started != 1 || st.Active != 1 || len(st.Starting)+len(st.Skipped) != 0 {
+				t.Errorf("%v %+v", reasons(st), st)
+			}
+		})
+	}
+}
+
+// A schedule that is deleted and applied again has a backfill, and the garbage collector is not
+// through with the runs of the one before.
+//
+// mutations: create that takes a run for another's which is being deleted, or whose schedule
+// is gone.
+func TestABackfillWaitsForRunsThatAreAboutToGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner bool // the schedule before
+		held  bool // deleted, and kept by a finalizer
+	}{"its schedule is gone": {owner: true}, "it is being deleted": {held: true}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.schedule("report", nil)
+			var owners []metav1.OwnerReference
+			if c.owner {
+				owners = append(owners, owns(before))
+			}
+			run := w.run("report", -2, owners...)
+			if c.held {
+				run.Finalizers = []string{"example.org/keeps"}
+				if err := errors.Join(w.client.Update(t.Context(), run), w.client.Delete(t.Context(), run)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.client.Delete(t.Context(), before); err != nil {
+				t.Fatal(err)
+			}
+			s := w.schedule("report", func(s *v1alpha1.Schedule) {
+				s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(w.slot(-2)), To: metav1.NewTime(w.slot(-2))}
+			})
+			r := w.operator()
+			if st := w.settle(r, s); len(st.Starting) != 1 || len(st.Skipped) != 0 {
+				t.Fatalf("%v %+v", reasons(st), st)
+			}
+			if result := w.pass(r, s); result.RequeueAfter != createPause {
+				t.Errorf("tried again after %s", result.RequeueAfter)
+			}
+			run.Finalizers = nil
+			if c.held {
+				if err := w.client.Patch(t.Context(), run, client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := w.client.Delete(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+			if st := w.settle(r, s); st.Started != 1 || len(st.Skipped) != 0 || len(w.runs()) != 1 {
+				t.Errorf("once it is gone: %v %+v", reasons(st), st)
+			}
+		})
+	}
+}
+
+// Who takes over has no desk for a long template at once. Status says that it was accepted.
+//
+// mutation: problems that validates what was accepted makes this fail.
+func TestASlotDoesNotWaitForADeskOfATemplateThatWasAccepted(t *testing.T) {
+	w := newWorld(t)
+	var spec v1alpha1.WorkflowRunSpec
+	for i := range 50 {
+		step := v1alpha1.Step{Name: fmt.Sprintf("s%d", i), Job: &v1alpha1.Job{Topic: "t"}}
+		step.When = strings.Repeat("[1].map(x, x).size() + ", 40) + "1 > 0"
+		spec.Steps = append(spec.Steps, step)
+	}
+	raw, err := json.Marshal(map[string]any{"steps": spec.Steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := false
+	operator := func() *Reconciler {
+		r := w.operator()
+		r.Aside = &passes.Aside{Most: 1, Clock: clock.RealClock{}, Desk: func(context.Context, string) (rest func() bool, leave func(), err error) {
+			if busy {
+				return nil, nil, errLeaving
+			}
+			return func() bool { return true }, func() {}, nil
+		}}
+		return r
+	}
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.Spec = runtime.RawExtension{Raw: raw} })
+	w.funcs = interceptor.Funcs{}
+	w.settle(operator(), s)
+	busy = true
+	w.at(1, 0)
+	if st := w.settle(operator(), s); st.Started != 1 || len(w.runs()) != 1 {
+		t.Errorf("%d runs: %+v", len(w.runs()), st)
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "slot" })
+	if result := w.pass(operator(), s); result.RequeueAfter != passes.Later {
+		t.Errorf("an edit is decided unread: again after %s", result.RequeueAfter)
+	}
+}

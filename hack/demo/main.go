@@ -74,6 +74,9 @@ func demo(ctx context.Context, keep bool) (err error) {
 	}
 	err = showSamples(ctx, env)
 	if keep && ctx.Err() == nil {
+		if err != nil { // who reads only what stands last is to see it now, not after Ctrl-C
+			fmt.Fprintln(os.Stderr, "\nNot all samples did what they are to do:", err)
+		}
 		stay(ctx, env)
 	}
 	return err

@@ -86,7 +86,12 @@ func (c *Conn) Installation(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", c.Retryable("stream "+name, err)
 	}
-	return s.CachedInfo().Config.Metadata[installationKey], nil
+	return InstallationOf(s), nil
+}
+
+// InstallationOf is whose a stream is, as it says; empty: it does not say it.
+func InstallationOf(s jetstream.Stream) string {
+	return s.CachedInfo().Config.Metadata[installationKey]
 }
 
 // own makes sure that a stream is this installation's. One that names none, of an operator before

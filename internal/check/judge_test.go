@@ -137,9 +137,13 @@ var cases = map[string]struct {
 		func(f *Facts) { f.Webhook, f.Policies.Items = Webhook{Missing: true}, nil }, nil,
 	},
 
-	"partitions unread":        {func(f *Facts) { f.Partitions.Unread = lost }, map[Code]Verdict{PartitionOwners: Unknown}},
-	"a leader":                 {func(f *Facts) { f.Partitions = Partitions{Leader: true} }, nil},
-	"a partition of nobody":    {func(f *Facts) { f.Partitions.Unowned = []int{7} }, map[Code]Verdict{PartitionOwners: Failed}},
+	"partitions unread":     {func(f *Facts) { f.Partitions.Unread = lost }, map[Code]Verdict{PartitionOwners: Unknown}},
+	"a leader":              {func(f *Facts) { f.Partitions = Partitions{Leader: true} }, nil},
+	"a partition of nobody": {func(f *Facts) { f.Partitions.Unowned = []int{7} }, map[Code]Verdict{PartitionOwners: Failed}},
+	"an owner by a clock that is ahead of the servers'": {func(f *Facts) {
+		f.Partitions.Owners[0].Renewed = now.Add(-2*time.Minute - 5*time.Second)
+		f.Server.Clock.Offset, f.NATS.Clock.Offset, f.Redis.Clock.Offset = -2*time.Minute, -2*time.Minute, -2*time.Minute
+	}, map[Code]Verdict{ClocksApart: Failed}},
 	"an owner without a Lease": {func(f *Facts) { f.Partitions.Owners[0].NoLease = true }, map[Code]Verdict{PartitionOwners: Failed}},
 	"an owner that is late": {
 		func(f *Facts) { f.Partitions.Owners[0].Renewed = now.Add(-15*time.Second - leaseGrace) }, nil,

@@ -20,12 +20,13 @@ func judgePartitions(f Facts) []Finding {
 	case p.Leader:
 		return PartitionOwners.ok("one leader drives all runs (--ownership=leader)")
 	}
+	now := f.Now.Add(f.Server.Clock.Offset) // replicas renew by clocks of the cluster, and that of this machine may be wrong
 	var found []Finding
 	if len(p.Unowned) > 0 {
 		found = append(found, PartitionOwners.find(Failed, hint, "%d of %d partitions have no owner: %s", len(p.Unowned), p.Total, some(texts(p.Unowned))))
 	}
 	for _, o := range p.Owners {
-		switch late := f.Now.Sub(o.Renewed) - o.Duration; {
+		switch late := now.Sub(o.Renewed) - o.Duration; {
 		case o.NoLease:
 			found = append(found, PartitionOwners.find(Failed, hint, "replica %s owns partitions and has no Lease: it is gone, and nobody took over", o.Name))
 		case late > leaseGrace:

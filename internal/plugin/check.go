@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,6 +103,10 @@ func manifestsOf(name string) ([]client.Object, error) {
 
 // tell writes the findings, and returns an error unless all is well.
 func tell(out io.Writer, findings []check.Finding, format string) error {
+	findings = slices.Clone(findings)
+	for i := range findings { // they quote servers, and names of objects
+		findings[i].Message = oneLine(findings[i].Message)
+	}
 	write := map[string]func() error{
 		formatTable:      func() error { return check.Table(out, findings) },
 		formatJSON:       func() error { return check.JSON(out, findings) },

@@ -59,7 +59,7 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 			return nil, "", err
 		}
 		config.QPS, config.Burst = -1, -1 // 1,000 pages at most; the API server has its own limits
-		c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+		c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
 		if err != nil {
 			return nil, "", fmt.Errorf("API server: %w", err)
 		}

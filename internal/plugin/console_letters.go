@@ -57,7 +57,7 @@ func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, in
 
 // Redrive publishes one again; not one that can never be applied.
 func (c consoleLetters) Redrive(ctx context.Context, sequence uint64) error {
-	d, err := c.letters(ctx)
+	d, err := lettersOfOurs(ctx, c.app)
 	if err != nil {
 		return err
 	}

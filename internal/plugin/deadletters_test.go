@@ -16,9 +16,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -128,6 +131,25 @@ func TestAListCanBeNarrowed(t *testing.T) {
 	}
 	if _, _, err := p.call("dead-letters", "list", "--run", "other"); err == nil || !strings.Contains(err.Error(), "team-a/other") {
 		t.Errorf("a run of another namespace: %v", err)
+	}
+}
+
+// "No dead letters" of a word that is no reason has people think that there are none.
+//
+// mutations: reasons as they were typed, and any word taken, make this fail.
+func TestAReasonIsOneThatLettersHave(t *testing.T) {
+	p, _ := buried(t)
+	if diff := cmp.Diff([]uint64{1, 3}, lettersOf(t, p, "--reason", "deliveriesexhausted")); diff != "" {
+		t.Errorf("letters (-want +got):\n%s", diff)
+	}
+	if out, notes, err := p.call("dead-letters", "redrive", "--reason", "deliveriesExhausted", "--dry-run"); err != nil || strings.Count(out, "would be redriven") != 2 {
+		t.Errorf("%q, %q, %v", out, notes, err)
+	}
+	for _, command := range []string{"list", "redrive"} {
+		_, _, err := p.call("dead-letters", command, "--reason", "Exhausted")
+		if _, usage := errors.AsType[*UsageError](err); !usage || !strings.Contains(err.Error(), "DeliveriesExhausted") {
+			t.Errorf("%s: %v", command, err)
+		}
 	}
 }
 
@@ -457,4 +479,38 @@ func TestThePermissionsOfThePageAreEnough(t *testing.T) {
 	if _, _, err := p.call("dead-letters", "list"); err == nil || !strings.Contains(strings.ToLower(err.Error()), "authorization") {
 		t.Errorf("a wrong password: %v", err)
 	}
+}
+
+// A port-forward to the NATS of another cluster was left open. Who has a right in NATS alone
+// redrives all the same: nobody tells whose it is.
+//
+// mutations: a redrive that does not ask whose NATS it is, one that does so for the letters of
+// --all alone, and one that wants an answer, make this fail; so does a button that does not ask.
+func TestRedriveOfAnotherCluster(t *testing.T) {
+	p := newPlugin(t)
+	p.nats = natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: p.nats.URL(), Installation: "theirs"})
+	bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
+	o := startOperator(t, p.nats)
+	o.bury(job("uid-1", 1), "DeliveriesExhausted", succeeded)
+	o.bury(job("uid-1", 2), "DeliveriesExhausted", succeeded)
+	silent := p.cluster
+	of := func(uid types.UID) func() (client.Client, string, error) {
+		c := fakeCluster(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: uid}}).Build()
+		return func() (client.Client, string, error) { return c, "team-a", nil }
+	}
+	p.cluster = of("mine")
+	for _, which := range []string{"1", "--all"} {
+		if out, _, err := p.call("dead-letters", "redrive", which); out != "" || !errors.Is(err, errOtherCluster) {
+			t.Errorf("%s: %q, %v", which, out, err)
+		}
+	}
+	button := consoleLetters{&app{Env: Env{Cluster: p.cluster, Getenv: func(string) string { return "" }}, nats: natsFlags{url: p.nats.URL(), prefix: protocol.DefaultPrefix}}}
+	if err := button.Redrive(t.Context(), 1); !errors.Is(err, errOtherCluster) {
+		t.Errorf("%v", err)
+	}
+	p.cluster = of("theirs")
+	p.must("dead-letters", "redrive", "1")
+	p.cluster = silent
+	p.must("dead-letters", "redrive", "2")
 }

@@ -22,8 +22,8 @@ func (a *workflows) diffCommand() *cobra.Command {
 		Short: "Show what changed between revisions of a workflow",
 		Long: `Show what changed between revisions of a workflow, as lines of YAML that went (-) and came (+).
 
-Without revisions: from the one before the current one to the current one. With one: from that to the current one. A revision may be named by its
-first digits.`,
+Without revisions: from the newest other revision to the current one. With one: from that to the current one. A revision may be named by its first
+digits. Revisions are as old as their first use: after an older version was applied again, name both to see the last change.`,
 		Args:              args(cobra.RangeArgs(1, 3)),
 		ValidArgsFunction: a.completeWorkflows,
 		RunE: func(cmd *cobra.Command, given []string) error {

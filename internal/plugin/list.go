@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,7 +31,7 @@ type selection struct {
 
 func (s *selection) bind(cmd *cobra.Command, a *app, limit int) {
 	cmd.Flags().StringVar(&s.run, "run", "", "Only those of this run; its namespace is --namespace.")
-	cmd.Flags().StringVar(&s.reason, "reason", "", "Only those with this reason.")
+	cmd.Flags().StringVar(&s.reason, "reason", "", "Only those with this reason: "+strings.Join(deadletters.Reasons(), ", ")+".")
 	cmd.Flags().IntVar(&s.limit, "limit", limit, "At most so many, the oldest first.")
 	// The error is for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("run", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -38,10 +39,20 @@ func (s *selection) bind(cmd *cobra.Command, a *app, limit int) {
 	})
 }
 
+// check also writes the reason as letters have it.
 func (s *selection) check() error {
 	if s.limit < 1 || s.limit > maxLimit {
 		return usagef("--limit %d: need 1 to %d", s.limit, maxLimit)
 	}
+	if s.reason == "" {
+		return nil
+	}
+	all := deadletters.Reasons()
+	i := slices.IndexFunc(all, func(known string) bool { return strings.EqualFold(known, s.reason) })
+	if i < 0 {
+		return usagef("--reason %q: need one of %s", s.reason, strings.Join(all, ", "))
+	}
+	s.reason = all[i]
 	return nil
 }
 

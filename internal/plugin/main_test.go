@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -112,6 +113,14 @@ func (s selecting) List(ctx context.Context, list client.ObjectList, opts ...cli
 		return !selector.Matches(fields.Set{"status.phase": phase})
 	})
 	return err
+}
+
+func (s selecting) Watch(ctx context.Context, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+	c, ok := s.Client.(client.WithWatch)
+	if !ok {
+		return nil, errors.New("cannot watch")
+	}
+	return c.Watch(ctx, list, opts...)
 }
 
 // plugin is one installation to call the commands in.

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/check/probe"
 	"github.com/syncopate-dev/syncopate/internal/cron"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
@@ -89,11 +91,12 @@ func scheduleOf(ctx context.Context, a *app, file string, names []string) (*v1al
 	if err != nil {
 		return nil, fmt.Errorf("read the schedule: %w", err)
 	}
-	if err := yaml.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("read schedule of %s: %w", file, err)
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &kind); err == nil && kind.Kind != "Schedule" {
+		return nil, fmt.Errorf("%s has kind %q, need a Schedule", file, kind.Kind)
 	}
-	if s.Kind != "Schedule" {
-		return nil, fmt.Errorf("%s has kind %q, need a Schedule", file, s.Kind)
+	if err := probe.Decode(text, s); err != nil {
+		return nil, fmt.Errorf("read schedule of %s: %w", file, err)
 	}
 	return s, nil
 }
@@ -118,9 +121,20 @@ func nextSlots(s *v1alpha1.Schedule, now time.Time, count int) ([]nextSlot, erro
 	return slots, nil
 }
 
+// heldBy is why no run is started; "": some are. A file has no status.
+func heldBy(s *v1alpha1.Schedule) v1alpha1.SlotReason {
+	switch {
+	case s.Status != nil && s.Status.Held != "":
+		return s.Status.Held
+	case s.Spec.Suspend:
+		return v1alpha1.SlotSuspended
+	}
+	return ""
+}
+
 func nextTable(a *app, s *v1alpha1.Schedule, slots []nextSlot) error {
-	if s.Status != nil && s.Status.Held != "" {
-		a.note("No run is started now: %s.", s.Status.Held)
+	if held := heldBy(s); held != "" {
+		a.note("No run is started now: %s.", held)
 	}
 	if len(slots) == 0 {
 		a.note("There is no slot within nine years.")

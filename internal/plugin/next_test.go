@@ -54,3 +54,36 @@ func TestNextSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// A field that the API server would not know has no meaning here either.
+//
+// mutations: a reader that takes fields without case, or unknown ones, makes this fail.
+func TestNextReadsAFileAsTheAPIServerDoes(t *testing.T) {
+	for want, spec := range map[string]string{
+		`unknown field "spec.timezone"`:     `{cron: ["0 3 * * *"], timezone: Europe/Berlin}`,
+		`unknown field "spec.tz"`:           `{cron: ["0 3 * * *"], tz: Europe/Berlin}`,
+		`key "timeZone" already set in map`: `{cron: ["0 3 * * *"], timeZone: UTC, timeZone: Europe/Berlin}`,
+	} {
+		if out, _, err := nextOf(t, "-f", scheduleFile(t, spec)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s\n%s", spec, err, want, out)
+		}
+	}
+}
+
+// mutation: next that does not look at suspend makes this fail.
+func TestNextSaysThatAScheduleIsSuspended(t *testing.T) {
+	out, notes, err := nextOf(t, "-f", scheduleFile(t, `{cron: ["0 3 * * *"], suspend: true}`))
+	if err != nil || !strings.Contains(out, "2026-03-29T03:00:00Z") || notes != "No run is started now: Suspended.\n" {
+		t.Errorf("%q, %q, %v", out, notes, err)
+	}
+}
+
+// scheduleFile is a file with a schedule.
+func scheduleFile(t *testing.T, spec string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "schedule.yaml")
+	if err := os.WriteFile(name, []byte("apiVersion: syncopate.dev/v1alpha1\nkind: Schedule\nmetadata: {name: s}\nspec: "+spec+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

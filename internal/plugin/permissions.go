@@ -18,6 +18,11 @@ const workerPassword = "$NATS_WORKER_PASSWORD" //nolint:gosec // a variable of t
 // inboxPrefix is one that no other has in its name, or in that of its account.
 var inboxPrefix = regexp.MustCompile(`^_INBOX_([A-Za-z0-9-]+)$`)
 
+// A topic is as a step may name it.
+var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
+
+const maxTopicLength = 100
+
 func permissionsCommand(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use: "permissions", Short: "Print what the users of NATS and Redis need, as the servers read it",
@@ -44,6 +49,9 @@ variable. Then restart each server: one that reads its configuration again serve
 With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
 system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkTopics(topics, cmd.Flags().Changed("topics")); err != nil {
+				return err
+			}
 			n := protocol.Names{Prefix: prefix}
 			all := rights.Accounts{Name: account, Users: []rights.User{
 				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
@@ -72,6 +80,20 @@ system account, may ask all servers how they are, as nats server report jetstrea
 	cmd.Flags().BoolVar(&admin, "admin", false, "Also users for people: admin in the account, and system in the system account. Their password is $NATS_ADMIN_PASSWORD.")
 	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of a worker that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
 	return cmd
+}
+
+// checkTopics refuses topics that no job can have. None is all of them, but who names topics does
+// not mean that.
+func checkTopics(topics []string, given bool) error {
+	if given && len(topics) == 0 {
+		return usagef("--topics names no topic; for all leave it out")
+	}
+	for _, t := range topics {
+		if len(t) > maxTopicLength || !topicPattern.MatchString(t) {
+			return usagef("--topics %q: need words of a-z, 0-9 and dashes, joined by dots, at most %d characters", t, maxTopicLength)
+		}
+	}
+	return nil
 }
 
 // wordOf is what an inbox prefix has beside the one of all clients, for the name of an account; "":

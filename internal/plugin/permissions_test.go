@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -73,5 +74,22 @@ func TestPermissionsOfAConfinedWorkerNeedTopicsAndAnInbox(t *testing.T) {
 		if _, _, err := p.call("permissions", "nats", "--confined", c.inbox, "--topics", c.topics); err == nil {
 			t.Errorf("%+v is taken", c)
 		}
+	}
+}
+
+// Without topics the worker has the rights to all of them: a variable of a shell that is not set
+// must not give them.
+//
+// mutations: no look at topics that are given, and one at their number alone, make this fail.
+func TestPermissionsOfTopicsThatCanNotBe(t *testing.T) {
+	p := newPlugin(t)
+	for _, topics := range []string{"", ",", "Mail.Send", "mail.send,", "mail.*", ">", "mail..send", strings.Repeat("a", 101)} {
+		out, _, err := p.call("permissions", "nats", "--topics", topics)
+		if _, usage := errors.AsType[*UsageError](err); !usage || out != "" {
+			t.Errorf("--topics %q: %v", topics, err)
+		}
+	}
+	for _, topics := range []string{"mail.send,gpu-2", strings.Repeat("a", 100)} {
+		p.must("permissions", "nats", "--topics", topics)
 	}
 }

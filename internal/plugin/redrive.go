@@ -54,7 +54,7 @@ gone. --force publishes what is kept of it.`,
 }
 
 // check demands exactly one way to say which letters.
-func (r redriving) check(given []string) ([]uint64, error) {
+func (r *redriving) check(given []string) ([]uint64, error) {
 	ways := 0
 	for _, used := range []bool{len(given) > 0, r.run != "" || r.reason != "", r.all} {
 		if used {
@@ -71,7 +71,7 @@ func (r redriving) check(given []string) ([]uint64, error) {
 }
 
 func (a *app) redrive(ctx context.Context, r redriving, sequences []uint64) error {
-	d, err := a.letters(ctx)
+	d, err := lettersOfOurs(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,7 @@ func TestRunLocksOfRuns(t *testing.T) {
 	}
 }
 
+// mutation: why that ends where Redis does not answer makes this fail: all else is known.
 func TestRunLocksThatCannotBeRead(t *testing.T) {
 	noCertificate := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(noCertificate, []byte("x"), 0o600); err != nil {
@@ -82,13 +83,18 @@ func TestRunLocksThatCannotBeRead(t *testing.T) {
 		"no such run":     {[]string{"run-locks", "nobody"}, "nobody"},
 		"no such format":  {[]string{"run-locks", "-o", "yaml"}, "yaml"},
 		"no Redis":        {[]string{"run-locks", "--redis-addrs", "127.0.0.1:1"}, "read run locks"},
+		"no Redis, JSON":  {[]string{"why", "r", "-o", "json", "--redis-addrs", "127.0.0.1:1"}, "read run locks"},
 		"no Redis, why":   {[]string{"why", "r", "--redis-addrs", "127.0.0.1:1"}, "read run locks"},
 		"no certificate":  {[]string{"run-locks", "--redis-ca", noCertificate}, "no PEM certificate"},
 		"no certificates": {[]string{"why", "r", "--redis-addrs", "x:1", "--redis-ca", "nowhere"}, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := p.call(c.line...); err == nil || !strings.Contains(err.Error(), c.want) {
+			out, _, err := p.call(c.line...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v: %v; want %s", c.line, err, c.want)
+			}
+			if answered := strings.Contains(out, "operator runs, leads"); answered != (c.line[0] == "why") {
+				t.Errorf("%v printed %q", c.line, out)
 			}
 		})
 	}

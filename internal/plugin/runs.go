@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,7 +72,7 @@ func (a *app) whyCommand() *cobra.Command {
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
 admitted or for locks across runs, the other runs. If you may read the operator's namespace, it says which replica drives the run. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
-Else a holder is the one of the last write. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
+Else a holder is the one of the last write. If Redis does not answer, all else is printed, and the exit code is 1. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
 was put aside as a dead letter, and how often a job was delivered.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
@@ -93,15 +94,16 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			}
 			now := a.Clock.Now()
 			answer := runview.Why(run, rules, now, kids...)
-			if err := a.seeWaits(cmd.Context(), c, &store, &answer, run, rules); err != nil {
+			if err := a.seeWaits(cmd.Context(), c, &answer, run, rules); err != nil {
 				return err
 			}
+			unread := a.seeLock(cmd.Context(), &store, &answer, run, rules) // told after the answer
 			seeOwner(cmd.Context(), c, operator, &answer, run)
 			a.seeJobs(cmd.Context(), &answer, run, cmd.Flags().Changed(flagURL))
 			if format == formatJSON {
-				return a.writeJSON(answer)
+				return errors.Join(a.writeJSON(answer), unread)
 			}
-			return answer.Text(a.Out, now, a.Color)
+			return errors.Join(answer.Text(a.Out, now, a.Color), unread)
 		},
 	}
 	cmd.Flags().StringVar(&operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
@@ -112,23 +114,21 @@ was put aside as a dead letter, and how often a job was delivered.`,
 }
 
 // seeWaits adds who else a run waits for: its place in the queue, and who holds its locks.
-func (a *app) seeWaits(ctx context.Context, c client.Client, store *redisFlags, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
+func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
 	if queued := answer.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(run) {
 		seen, err := a.underWay(ctx, c, run.Namespace, "")
 		switch {
 		case apierrors.IsForbidden(err):
 			answer.Alone(err)
-			return a.seeLock(ctx, store, answer, run, rules)
+			return nil
 		case err != nil:
 			return err
 		case queued:
 			answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
 		}
-		if err := a.seeLocks(ctx, c, answer, run, seen); err != nil {
-			return err
-		}
+		return a.seeLocks(ctx, c, answer, run, seen)
 	}
-	return a.seeLock(ctx, store, answer, run, rules)
+	return nil
 }
 
 func bindOutput(cmd *cobra.Command, format *string, standard string) {

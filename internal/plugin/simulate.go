@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/check/probe"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/simulate"
 )
@@ -78,7 +78,7 @@ func policyFile(name string) (*v1alpha1.LockPolicy, error) {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
 	p := &v1alpha1.LockPolicy{}
-	if err := yaml.UnmarshalStrict(raw, p); err != nil {
+	if err := probe.Decode(raw, p); err != nil {
 		return nil, fmt.Errorf("read policy %s: %w", name, err)
 	}
 	if p.Kind != "LockPolicy" {

@@ -121,13 +121,18 @@ func (a *workflows) start(ctx context.Context, c client.Client, run *v1alpha1.Wo
 
 // awaitEnd waits until a run has ended. Its error says that it did not succeed.
 func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, limit time.Duration) error {
-	now := &v1alpha1.WorkflowRun{}
+	now := run
 	late, err := until(ctx, limit, func(ctx context.Context) (bool, error) {
-		if err := readAgain(ctx, c, run, now); err != nil {
+		next := &v1alpha1.WorkflowRun{}
+		if err := readAgain(ctx, c, run, next); err != nil {
 			return false, err
 		}
+		now = next
 		return now.Status != nil && now.Status.CompletedAt != nil, nil
 	})
+	if gone(err) && !late {
+		now, err = whenGone(ctx, c, now, err)
+	}
 	switch {
 	case late && err != nil:
 		return fmt.Errorf("whether run %s has ended after %s is not known: %w", run.Name, limit, err)
@@ -136,15 +141,20 @@ func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1
 	case err != nil:
 		return err
 	}
+	return a.tellEnd(now)
+}
+
+// tellEnd prints that a run succeeded. Its error says that it did not.
+func (a *workflows) tellEnd(now *v1alpha1.WorkflowRun) error {
 	i := slices.IndexFunc(now.Status.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionSucceeded })
 	reason, message := "", ""
 	if i >= 0 {
 		reason, message = now.Status.Conditions[i].Reason, now.Status.Conditions[i].Message
 	}
 	if now.Status.Phase != v1alpha1.RunSucceeded {
-		return fmt.Errorf("run %s ended as %s (%s): %s", run.Name, now.Status.Phase, reason, message)
+		return fmt.Errorf("run %s ended as %s (%s): %s", now.Name, now.Status.Phase, reason, message)
 	}
-	fmt.Fprintf(a.Out, "run %s succeeded\n", run.Name)
+	fmt.Fprintf(a.Out, "run %s succeeded\n", now.Name)
 	a.tellOutputs(now)
 	return nil
 }

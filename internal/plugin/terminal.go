@@ -17,8 +17,11 @@ import (
 const maxErrorLine = 8192
 
 // OneLine is an error for a terminal, in one line. It may quote what workers and other users wrote.
-func OneLine(err error) string {
-	return strings.Join(strings.Fields(runview.Printable(err.Error(), maxErrorLine)), " ")
+func OneLine(err error) string { return oneLine(err.Error()) }
+
+// oneLine is a text that quotes others, for a terminal.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(runview.Printable(text, maxErrorLine)), " ")
 }
 
 // escape writes JSON for a terminal: what would command it, or turn the direction of a line, is

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/check"
 )
 
 // harm is what a terminal takes for a command, or draws in another order. The last byte
@@ -53,5 +54,19 @@ func TestErrorsDoNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	if got := OneLine(errors.New("no\n" + harm + " luck")); got != "no 31m ? luck" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What check found has names of objects, and what servers answered.
+//
+// mutation: messages as they are, in either format, make this fail.
+func TestFindingsDoNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
+	findings := []check.Finding{{Code: check.KubernetesVersion, Verdict: check.OK, Message: "no\n" + harm + "\x1b luck"}}
+	for _, format := range []string{formatTable, formatJSON} {
+		var out strings.Builder
+		if err := tell(&out, findings, format); err != nil || !strings.Contains(out.String(), "no 31m ? luck") {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
+		}
 	}
 }

@@ -100,5 +100,5 @@ func readAgain(ctx context.Context, c client.Reader, run, now *v1alpha1.Workflow
 
 // stays says whether the same question would get the same answer.
 func stays(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || errors.Is(err, errReplaced)
+	return gone(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -35,6 +36,29 @@ func oursIsRedis(ctx context.Context, c client.Reader, r *store.Store) error {
 		err = same(ctx, c, theirs, "it says")
 	}
 	return whose("Redis", err)
+}
+
+// lettersOfOurs connects to the dead letters of which some are to be redriven. They may be another
+// cluster's as far as nobody tells: who redrives needs no rights in the cluster.
+func lettersOfOurs(ctx context.Context, a *app) (*deadletters.Store, error) {
+	d, err := a.letters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := d.Installation(ctx)
+	if err == nil {
+		var c client.Client
+		if c, _, err = a.Cluster(); err == nil {
+			ctx, cancel := context.WithTimeout(ctx, whyPatience)
+			defer cancel()
+			err = same(ctx, c, theirs, "its streams say")
+		}
+	}
+	if errors.Is(err, errOtherCluster) {
+		d.Close()
+		return nil, whose("NATS", err)
+	}
+	return d, nil
 }
 
 // same says whether a name is that of the cluster of the kubeconfig.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -49,6 +50,7 @@ type starter struct {
 	large  bool    // its outputs are in the object store
 	hidden bool    // Workflows may not be seen
 	down   []error // what reads of runs get first
+	watch  func(o *client.ListOptions) (watch.Interface, error)
 }
 
 func newStarter(t *testing.T, objects ...client.Object) *starter {
@@ -66,6 +68,9 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
 			}
 			return c.Get(ctx, key, o, opts...)
+		},
+		Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+			return s.watch((&client.ListOptions{}).ApplyOptions(opts))
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			run, ok := o.(*v1alpha1.WorkflowRun)
@@ -89,7 +94,9 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 					Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}},
 				}
 			}
-			return c.Create(ctx, stored, opts...)
+			err := c.Create(ctx, stored, opts...)
+			run.ResourceVersion = stored.ResourceVersion
+			return err
 		},
 	}).Build()
 	s.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
@@ -210,9 +217,59 @@ func TestSubmit_WaitsThroughAnOutage(t *testing.T) {
 		err.Error() != "whether run slow has ended after 1ms is not known: run team-a/slow: connection refused" {
 		t.Errorf("%v", err)
 	}
-	s.down = []error{apierrors.NewNotFound(schema.GroupResource{Resource: "workflowruns"}, "gone")}
-	if _, _, err := s.call("submit", "report", "--wait", "--name", "gone"); !apierrors.IsNotFound(err) {
-		t.Errorf("%v", err)
+}
+
+// A run with ttlSecondsAfterFinished 0 is deleted between two questions.
+//
+// mutations: a wait that takes a run which is gone for failed, one that looks at the events of
+// another run, and one that takes any end for a success, make this fail.
+func TestSubmit_ARunThatIsDeletedWhenItHasEnded(t *testing.T) {
+	ended := func(uid types.UID, phase v1alpha1.RunPhase) watch.Event {
+		run := testRun("team-a", "mine", string(uid))
+		run.Status = &v1alpha1.WorkflowRunStatus{Phase: phase, Outputs: &runtime.RawExtension{Raw: []byte(`{"url":"x"}`)}}
+		if phase != v1alpha1.RunRunning {
+			run.Status.CompletedAt = new(metav1.Unix(1, 0))
+		}
+		return watch.Event{Type: watch.Deleted, Object: run}
+	}
+	tooOld := apierrors.NewResourceExpired("too old resource version").Status()
+	const unknown = `run team-a/mine: workflowruns.syncopate.dev "mine" not found, and whether it had succeeded is not known: `
+	for name, c := range map[string]struct {
+		events []watch.Event
+		refuse error
+		out    string
+		fails  string
+	}{
+		"it succeeded": {[]watch.Event{ended("u-before", v1alpha1.RunFailed), ended("u-new", v1alpha1.RunSucceeded)}, nil, "run mine succeeded\n{\"url\":\"x\"}\n", ""},
+		"it failed":    {[]watch.Event{ended("u-new", v1alpha1.RunFailed)}, nil, "", "run mine ended as Failed (): "},
+		"not ended":    {[]watch.Event{ended("u-new", v1alpha1.RunRunning)}, nil, "", "run mine was deleted before it had ended"},
+		"no right":     {nil, apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no")), "", unknown + `things is forbidden: no`},
+		"too late":     {[]watch.Event{{Type: watch.Error, Object: &tooOld}}, nil, "", unknown + "too old resource version"},
+		"no end":       {nil, nil, "", unknown + errNoEnd.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r, _ := reportOf(t, "t", 1)
+			s := newStarter(t, w, r)
+			s.down = []error{apierrors.NewNotFound(schema.GroupResource{Group: "syncopate.dev", Resource: "workflowruns"}, "mine")}
+			s.watch = func(o *client.ListOptions) (watch.Interface, error) {
+				if o.Namespace != "team-a" || o.FieldSelector.String() != "metadata.name=mine" || o.Raw.ResourceVersion != "1" {
+					t.Errorf("watched %+v", o)
+				}
+				events := watch.NewFakeWithChanSize(len(c.events), false)
+				for _, e := range c.events {
+					events.Action(e.Type, e.Object)
+				}
+				events.Stop()
+				return events, c.refuse
+			}
+			out, _, err := s.call("submit", "report", "--wait", "--name", "mine")
+			if want := "workflowrun.syncopate.dev/mine created\n" + c.out; out != want {
+				t.Errorf("%q, want %q", out, want)
+			}
+			if (err == nil) != (c.fails == "") || err != nil && err.Error() != c.fails {
+				t.Errorf("%v, want %s", err, c.fails)
+			}
+		})
 	}
 }
 

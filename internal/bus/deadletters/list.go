@@ -89,6 +89,15 @@ func Open(ctx context.Context, c bus.Config) (*Store, error) {
 // Close closes the connection.
 func (d *Store) Close() { d.nc.Close() }
 
+// Installation is whose the stream of dead letters is, as it says; empty: it does not say it.
+func (d *Store) Installation(ctx context.Context) (string, error) {
+	s, err := d.stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	return bus.InstallationOf(s), nil
+}
+
 // List gives the oldest letters that f picks, at most limit, without bodies, and how many more
 // there are. Errors: bus.ErrConfig and bus.ErrInvalidJob for a filter that cannot match,
 // failures of NATS.

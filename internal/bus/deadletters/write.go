@@ -29,6 +29,11 @@ const (
 	ReasonDeliveriesExhausted = "DeliveriesExhausted"
 )
 
+// Reasons are all that a dead letter can have.
+func Reasons() []string {
+	return []string{ReasonUndecodable, ReasonRejected, ReasonResultRejected, ReasonDeliveriesExhausted}
+}
+
 // Headers that a dead letter has on top of those of its message.
 const (
 	HeaderReason     = "Syncopate-Dead-Letter-Reason"

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -65,10 +66,21 @@ func manifest(raw []byte) (client.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s %s: %w", kind.APIVersion, kind.Kind, errManifest)
 	}
-	if err := yaml.UnmarshalStrict(raw, o); err != nil {
+	if err := Decode(raw, o); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", kind.Kind, err)
 	}
 	return o, nil
+}
+
+// Decode reads YAML, or JSON, as an API server does that is strict: timezone is not timeZone, and a
+// field that is unknown, or is there twice, is an error.
+func Decode(text []byte, into any) error {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	strict, err := kjson.UnmarshalStrict(raw, into)
+	return errors.Join(append(strict, err)...)
 }
 
 // manifests has the API server judge the objects of the files, in dry runs.

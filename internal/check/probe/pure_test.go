@@ -102,7 +102,9 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Manifests(strings.NewReader(head + "spec: {workloadClases: [x]}\n")); err == nil || !strings.Contains(err.Error(), "workloadClases") {
-		t.Errorf("a field that does not exist: %v", err)
+	for _, field := range []string{"workloadClases", "workloadclasses"} {
+		if _, err := Manifests(strings.NewReader(head + "spec: {" + field + ": [x]}\n")); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("a typo in a file: %v", err)
+		}
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -86,7 +88,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.BoolVar(&o.exactDelays, "exact-delays", false, "Wait exactly as long as is documented before what failed is tried again, without the +-20 % that keeps many from coming back together. Waits for busy locks are as their LockPolicy says in any case.")
 	f.BoolVar(&o.stepEvents, "step-events", false, "Write an event of each step of each run, beside those of a run's begin, its end and its warnings. A run's annotation syncopate.dev/step-events goes before it.")
-	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
+	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server, of which twice as many go at once; negative means none (its own priority and fairness applies).")
 	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
 	o.nats.bind(f)
 	o.redis.bind(f)
@@ -119,6 +121,9 @@ func (o *options) check() error {
 	var problems []error
 	if len(o.holder) > maxHolder {
 		problems = append(problems, fmt.Errorf("--holder: %d characters, at most %d", len(o.holder), maxHolder))
+	}
+	if o.shards() && strings.HasPrefix(memberName(o.holder, ""), ".") {
+		problems = append(problems, fmt.Errorf("--holder %q: need a letter or a digit in the first %d", o.holder, longestPod))
 	}
 	if !prefixPattern.MatchString(o.nats.prefix) {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
@@ -161,6 +166,9 @@ func (o *options) checkBounds() (problems []error) {
 	}
 	if o.inboxBytes < leastInboxBytes {
 		problems = append(problems, fmt.Errorf("--inbox-bytes %d: need at least %d", o.inboxBytes, leastInboxBytes))
+	}
+	if q := float32(o.kubeQPS); q == 0 || math.IsNaN(float64(q)) { // 0 would be the default of client-go
+		problems = append(problems, fmt.Errorf("--kube-api-qps %v: need more than 0, or less for no limit", o.kubeQPS))
 	}
 	return problems
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -64,6 +65,13 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"a Lease that its object cannot say":      {[]string{"--ownership-lease=3500ms"}, []string{"--ownership-lease 3.5s"}},
 		"a leader's Lease of 30 s works":          {[]string{"--leader-lease=30s"}, nil},
 		"a leader's Lease that is over at once":   {[]string{"--leader-lease=5s"}, []string{"--leader-lease 5s: need whole seconds, 6s to 1m0s"}},
+		"a limit of requests works":               {[]string{"--kube-api-qps=0.5"}, nil},
+		"no request at all":                       {[]string{"--kube-api-qps=0"}, []string{"--kube-api-qps 0: need more than 0, or less for no limit"}},
+		"hardly a request in the universe":        {[]string{"--kube-api-qps=1e-60"}, []string{"--kube-api-qps 1e-60"}},
+		"a limit that is no number":               {[]string{"--kube-api-qps=NaN"}, []string{"--kube-api-qps NaN"}},
+		"a name with a letter works":              {[]string{"--holder=_a_"}, nil},
+		"a name of which no Lease can have much":  {[]string{"--holder=__"}, []string{`--holder "__": need a letter or a digit`}},
+		"which one leader does not need":          {[]string{"--holder=__", "--ownership=leader"}, nil},
 		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,6 +156,16 @@ func TestRedisCertificatesMustBeReadable(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// mutation: limitRequests without Burst makes this fail: client-go would let 10 go at once.
+func TestALimitOfRequestsHasRoomForABurst(t *testing.T) {
+	for qps, want := range map[float64]int{-1: 30, 0.4: 1, 200: 400, 1e300: 1 << 30} {
+		config := &rest.Config{Burst: 30}
+		if limitRequests(config, qps); config.QPS != float32(qps) || config.Burst != want {
+			t.Errorf("%v: %v a second and %d at once, want %d", qps, config.QPS, config.Burst, want)
+		}
 	}
 }
 

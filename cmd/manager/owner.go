@@ -50,7 +50,7 @@ func joined(o owner) func(*http.Request) error {
 	member, shares := o.(interface{ Joined() bool })
 	return func(*http.Request) error {
 		if shares && !member.Joined() {
-			return errors.New("has not joined the other replicas yet; if that lasts: may the operator write Leases, and read and write ConfigMaps, in its namespace?")
+			return errors.New("has not joined the other replicas yet; if that lasts: may the operator write Leases, and read and write ConfigMaps, in its namespace? Did a newer version write the ConfigMap " + ownership.ObjectName + "? Its log says")
 		}
 		return nil
 	}

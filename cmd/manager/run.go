@@ -60,7 +60,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	config.QPS = float32(o.kubeQPS)
+	limitRequests(config, o.kubeQPS)
 	config.DisableCompression = true // in a cluster it costs both sides more than it saves
 	config.Wrap(newCreationsAtOnce)
 	scheme, err := newScheme()
@@ -73,6 +73,14 @@ func run(ctx context.Context, o options) error {
 	}
 	defer ready.stop()
 	return work(ctx, o, config, scheme, ready)
+}
+
+// limitRequests bounds the requests a second to the API server. At once go twice as many.
+func limitRequests(config *rest.Config, qps float64) {
+	config.QPS = float32(qps)
+	if qps > 0 { // else there is no limit
+		config.Burst = int(min(max(1, 2*qps), 1<<30))
+	}
 }
 
 // work is run with what answers probes.

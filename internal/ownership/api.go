@@ -47,7 +47,7 @@ func (a *api) look(ctx context.Context, now func() rules.Time) (l rules.Look, wh
 	l.Version = object.ResourceVersion
 	e, err := decode(&object, a.scope)
 	switch {
-	case errors.Is(err, ErrOtherInstallation):
+	case errors.Is(err, ErrOtherInstallation) || errors.Is(err, errNewer):
 		return l, nil, err
 	case err != nil:
 		return l, err, nil

@@ -34,7 +34,9 @@
 // # Guarantees
 //
 //  1. No two members act as the owner of a partition at a time, as long as the clocks of two
-//     machines run equally fast up to Margin / Lease (17 %).
+//     machines run equally fast up to Margin / Lease (17 %), and none sleeps. A machine that
+//     sleeps stops its monotonic clock on most systems: there only the API server protects, which
+//     refuses writes of what others have written meanwhile.
 //  2. A term has one owner, and terms of a partition grow.
 //  3. Every partition has an owner within bounded time when a member lives and the API server
 //     answers.
@@ -68,6 +70,9 @@
 // each member adds what it acts on, and goes on meanwhile; other partitions are claimed only after
 // the whole of Lease, when whoever acts has said so or has stopped. What is not covered: an old
 // copy of the object that is put back, while a process starts that has not seen the newer one.
+//
+// An object in a format that is newer than this version knows is not written anew: whoever finds it
+// owns nothing, and says so in its log.
 //
 // # Failure handling
 //

@@ -177,7 +177,13 @@ type gaps struct {
 	// ended is when the work of a partition began to end here, until another owner is written.
 	ended map[int]rules.Time
 	// signs are the last signs of the owners of partitions that are being taken over.
-	signs map[int]rules.Time
+	signs map[int]sign
+}
+
+// sign is the last sign of an owner that is gone.
+type sign struct {
+	of string
+	at rules.Time
 }
 
 // written notes a write of this member that stands.
@@ -194,12 +200,28 @@ func (k *Keeper) changed(p int, was, is string, now rules.Time) {
 	me := k.opts.Member
 	since, mine := k.gaps.ended[p]
 	delete(k.gaps.ended, p)
-	switch {
-	case is == me && was != "" && was != me:
-		k.gaps.signs[p] = k.member.LastSign(was)
-	case was == me && is != "" && is != me && mine:
+	if was == me && is != "" && is != me && mine {
 		k.opts.Metrics.handedOver(kindPlanned, now-since)
 	}
+}
+
+// takes notes which partitions a write is to take from others, before it is sent: it may stand
+// though its answer is lost.
+func (g *gaps) takes(m *rules.Member, me string, is rules.Effective) {
+	for p, c := range m.Known().Claims {
+		if from := c.Owner; is.Claims[p].Owner == me && from != "" && from != me {
+			g.signs[p] = sign{from, m.LastSign(from)}
+		}
+	}
+}
+
+// forget forgets what is not taken over after all: another has it, or who was gone is back.
+func (g *gaps) forget(m *rules.Member, me string) {
+	claims := m.Known().Claims
+	maps.DeleteFunc(g.signs, func(p int, s sign) bool {
+		is := claims[p].Owner // there are claims: it was taken from one
+		return is != me && (is != s.of || !m.Gone(is))
+	})
 }
 
 // gain begins the work of partitions, by how they came here.
@@ -228,8 +250,8 @@ func (k *Keeper) takenOver(partitions []int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range partitions {
-		if since, ok := k.gaps.signs[p]; ok {
-			k.opts.Metrics.handedOver(kindTakeover, k.now()-since)
+		if last, ok := k.gaps.signs[p]; ok {
+			k.opts.Metrics.handedOver(kindTakeover, k.now()-last.at)
 			delete(k.gaps.signs, p)
 		}
 	}

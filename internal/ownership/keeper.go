@@ -131,7 +131,7 @@ func New(o Options) *Keeper {
 		o.Metrics = NewMetrics(nil)
 	}
 	k := &Keeper{
-		opts: o, timing: t, began: o.Clock.Now(), users: users{}, health: newHealth(o, t), gaps: gaps{map[int]rules.Time{}, map[int]rules.Time{}},
+		opts: o, timing: t, began: o.Clock.Now(), users: users{}, health: newHealth(o, t), gaps: gaps{map[int]rules.Time{}, map[int]sign{}},
 		member: rules.NewMember(o.Member, rules.Settings{
 			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk, Fresh: t.Fresh,
 		}),
@@ -259,6 +259,7 @@ func (k *Keeper) apply(change func(m *rules.Member, now rules.Time)) {
 	now := k.now()
 	a := k.member.Act(now)
 	k.noteSessions(was, now)
+	k.gaps.forget(k.member, k.opts.Member)
 	k.publish(now)
 	for _, p := range a.Cut {
 		k.users.end(p)

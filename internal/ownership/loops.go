@@ -195,7 +195,9 @@ func (k *Keeper) list(ctx context.Context) error {
 	return nil
 }
 
-// bury deletes the Leases of members that are gone. The owner of the singletons does that.
+// bury deletes the Leases of members that are gone. The owner of the singletons does that, some in
+// each round, for half of Look: there may be thousands, and only the next round
+// confirms its session.
 func (k *Keeper) bury(ctx context.Context) error {
 	if !k.Owns(Singletons) {
 		return nil
@@ -203,7 +205,11 @@ func (k *Keeper) bury(ctx context.Context) error {
 	k.mu.Lock()
 	dead := k.member.Dead()
 	k.mu.Unlock()
+	began := k.now()
 	for _, d := range dead {
+		if k.now()-began >= k.timing.Look/2 {
+			break
+		}
 		if err := k.api.bury(ctx, d); err != nil {
 			return err
 		}
@@ -292,6 +298,9 @@ func (k *Keeper) write(ctx context.Context) error {
 		k.mu.Lock()
 		was := k.member.Known()
 		next, base := k.member.Propose(k.now(), k.making())
+		if next != nil {
+			k.gaps.takes(k.member, k.opts.Member, *next)
+		}
 		k.mu.Unlock()
 		if next == nil {
 			return nil

@@ -31,6 +31,10 @@ const (
 // errGarbage is the cause where the object cannot be read as ownership.
 var errGarbage = errors.New("not a document of ownership")
 
+// errNewer is the cause where a newer version of the operator wrote the object, in a format that
+// this one does not know. It is left alone.
+var errNewer = errors.New("a newer version of the operator wrote the owners of partitions")
+
 // document is the object as JSON: names once, and per partition the index of its owner, or -1, and
 // its term.
 type document struct {
@@ -74,8 +78,8 @@ func encode(namespace string, s scope, e rules.Effective) (*corev1.ConfigMap, er
 
 func checksum(raw []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(raw)) }
 
-// decode reads the object. It returns errGarbage where it is none of ours, and ErrOtherInstallation
-// where it is of another scope.
+// decode reads the object. It returns errGarbage where it is none of ours, errNewer where it has a
+// later format, and ErrOtherInstallation where it is of another scope.
 func decode(object *corev1.ConfigMap, s scope) (rules.Effective, error) {
 	d, err := parse(object)
 	if err != nil {
@@ -97,11 +101,14 @@ func parse(object *corev1.ConfigMap) (document, error) {
 	case object.Data[sumKey] != checksum(raw):
 		return d, fmt.Errorf("%w: the checksum is another", errGarbage)
 	}
-	if err := json.Unmarshal(raw, &d); err != nil {
+	err := json.Unmarshal(raw, &d)
+	switch {
+	case d.Version > format: // whatever else it has, and in which form
+		return d, fmt.Errorf("%w: format %d, want %d", errNewer, d.Version, format)
+	case err != nil:
 		return d, fmt.Errorf("%w: %w", errGarbage, err)
-	}
-	if d.Version != format {
-		return d, fmt.Errorf("%w: version %d, want %d", errGarbage, d.Version, format)
+	case d.Version != format:
+		return d, fmt.Errorf("%w: format %d, want %d", errGarbage, d.Version, format)
 	}
 	return d, nil
 }

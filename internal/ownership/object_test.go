@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 )
@@ -59,7 +63,9 @@ func TestTheObjectIsReadAsItWasWritten(t *testing.T) {
 		"edited":               {func(o *corev1.ConfigMap) { o.Data[dataKey] += " " }, errGarbage},
 		"no JSON":              {func(o *corev1.ConfigMap) { seal(o, "{") }, errGarbage},
 		"too long":             {func(o *corev1.ConfigMap) { seal(o, strings.Repeat(" ", maxDocument)+o.Data[dataKey]) }, errGarbage},
-		"another version":      {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":2`) }, errGarbage},
+		"no version":           {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":0`) }, errGarbage},
+		"a newer version":      {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":2`) }, errNewer},
+		"of another form":      {func(o *corev1.ConfigMap) { seal(o, `{"owners":{},"version":2}`) }, errNewer},
 		"an owner too many":    {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[3,") }, errGarbage},
 		"an owner below none":  {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[-2,") }, errGarbage},
 		"no term":              {func(o *corev1.ConfigMap) { replace(o, seal, ",1800000000]", ",0]") }, errGarbage},
@@ -76,6 +82,42 @@ func TestTheObjectIsReadAsItWasWritten(t *testing.T) {
 	claims, err := Decode(written(t))
 	if diff := cmp.Diff(want.Claims, claims); err != nil || diff != "" {
 		t.Errorf("shown %v: %s", err, diff)
+	}
+}
+
+// What a newer version wrote says who owns what there: whoever cannot read it must not
+// write over it.
+// mutation: a look that takes it for garbage makes this fail.
+func TestWhatANewerVersionWroteIsLeftAlone(t *testing.T) {
+	api, clock, key := graves(t, 0, "a"), clocktesting.NewFakeClock(time.Unix(1e9, 0)), client.ObjectKey{Namespace: "ns", Name: ObjectName}
+	var written, stands corev1.ConfigMap
+	k := New(Options{
+		Client: api, Namespace: "ns", Member: "a", Handler: &calls{}, Clock: clock, Spread: func() float64 { return 0.5 }, Log: logr.Discard(),
+	})
+	rounds := func(n int) (last error) {
+		for range n {
+			k.apply(func(m *rules.Member, now rules.Time) { m.Renewed(now, now) })
+			clock.Step(time.Second)
+			last = k.round(t.Context(), &leader{})
+		}
+		return last
+	}
+	if err := rounds(20); err != nil || k.count() != Partitions {
+		t.Fatalf("it owns %d, error %v", k.count(), err)
+	}
+	if err := api.Get(t.Context(), key, &written); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(written.Data[dataKey], `"version":1`, `"version":2`, 1)
+	written.Data[dataKey], written.Data[sumKey] = text, checksum([]byte(text))
+	if err := api.Update(t.Context(), &written); err != nil {
+		t.Fatal(err)
+	}
+	if err := rounds(20); !errors.Is(err, errNewer) || k.count() != 0 {
+		t.Errorf("it owns %d, error %v", k.count(), err)
+	}
+	if err := api.Get(t.Context(), key, &stands); err != nil || stands.ResourceVersion != written.ResourceVersion {
+		t.Errorf("it was written over (error %v)", err)
 	}
 }
 

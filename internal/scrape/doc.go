@@ -7,12 +7,12 @@
 //	   |  may whoever has TOKEN get /metrics?   SelfSubjectAccessReview, with TOKEN
 //	   +--------------------------------------------------------------------------> API server
 //	   |
-//	200  yes, also for half a minute after it was asked
+//	200  yes, also for half a minute after it was asked, and for an hour while it cannot be asked again
 //	401  no token, or the API server does not know it
 //	403  no
 //	429  more tokens than it asks about: of one address, or of all. Tokens that were good within the last hour have a
 //	     limit of their own, so nobody else keeps them out
-//	503  the API server cannot be asked
+//	503  the API server cannot be asked, and did not say yes within the last hour
 //
 // The question is asked with the token itself. So the operator needs no right to review tokens or
 // rights of others, which a TokenReview and a SubjectAccessReview would take (ADR 57).

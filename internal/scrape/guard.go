@@ -30,7 +30,8 @@ const (
 	// others.
 	maxKept = 100
 	keptFor = 30 * time.Second
-	// goodFor is for how long a token has the limit of those that were good.
+	// goodFor is for how long a token has the limit of those that were good, and is good while the
+	// API server cannot be asked.
 	goodFor    = time.Hour
 	askTimeout = 5 * time.Second
 )
@@ -84,7 +85,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask says with which code to answer. What the API server said is kept for a while.
+// ask says with which code to answer. What the API server said is kept for a while, and a yes for
+// longer while it cannot be asked.
 func (g *guard) ask(ctx context.Context, token, path, address string) (code int) {
 	of, now := sum(sha256.Sum256([]byte(path+" "+token))), g.clock.Now()
 	found := g.known(of, now)
@@ -97,6 +99,9 @@ func (g *guard) ask(ctx context.Context, token, path, address string) (code int)
 	code, err := g.review(ctx, token, path)
 	if err != nil {
 		g.log.Info("The API server cannot be asked who may get metrics", "cause", err.Error())
+		if found.code == http.StatusOK { // else metrics would be away when they tell of the API server
+			return found.code
+		}
 		return http.StatusServiceUnavailable
 	}
 	g.keep(of, code, now)

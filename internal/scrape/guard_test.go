@@ -158,6 +158,33 @@ func TestNobodyGetsMetricsWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
+// An alert on an outage of the API server needs metrics while there is one (A6).
+// mutation: an answer that is forgotten when it cannot be asked for again, a yes that outlives the
+// hour, or one for a token that never had it makes this fail.
+func TestWhoGotMetricsGetsThemWhileTheAPIServerIsAway(t *testing.T) {
+	var asked int
+	g, clock := newGuard(t, knows(t, &asked, "good")), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	g.clock = clock
+	began := clock.Now()
+	if good, bad := get(t, g, scheme+"good"), get(t, g, scheme+"bad"); good != http.StatusOK || bad != http.StatusUnauthorized {
+		t.Fatalf("before: %d and %d", good, bad)
+	}
+	g.config = &rest.Config{Host: "https://127.0.0.1:1"}
+	for _, c := range []struct {
+		after     time.Duration
+		good, bad int
+	}{
+		{keptFor + time.Second, http.StatusOK, http.StatusServiceUnavailable},
+		{goodFor - time.Second, http.StatusOK, http.StatusServiceUnavailable},
+		{goodFor, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+	} {
+		clock.SetTime(began.Add(c.after))
+		if good, bad := get(t, g, scheme+"good"), get(t, g, scheme+"bad"); good != c.good || bad != c.bad {
+			t.Errorf("after %s: %d and %d; want %d and %d", c.after, good, bad, c.good, c.bad)
+		}
+	}
+}
+
 // yes is an API server that allows everything, and counts.
 func yes(t *testing.T, asked *int) *rest.Config {
 	t.Helper()

@@ -24,6 +24,9 @@
 //     an hour before it signs. Nothing is restarted.
 //   - Clocks that differ by up to an hour do no harm: everything is valid from an hour before
 //     it was made.
+//   - What a clock made that is more than a day ahead is replaced by the next replica that looks
+//     and whose clock is right, with a certificate that does for both. Where that clock is past the
+//     end of the authority, each replaces the other's, once a look, until the clock is right.
 //   - What is in the Secret and cannot be used (not PEM, keys that do not fit, other names, ended)
 //     is made anew, and so is a Secret that was deleted: that is the way to replace a key that
 //     leaked. Until each replica has looked, for half a minute, calls of the API server may fail,
@@ -33,6 +36,7 @@
 // # Failure handling
 //
 // While the API server cannot be reached, or refuses, what was read before stays in use, and it is
-// tried again after 5 s. A process that has no certificate at all serves one that is not in the
+// tried again after 5 s. A renewal by the same authority is used also where only the configuration
+// cannot be read or written. A process that has no certificate at all serves one that is not in the
 // bundle yet: another replica may be about to write it.
 package certs

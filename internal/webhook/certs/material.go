@@ -26,6 +26,7 @@ const (
 	servingLead   = 30 * day // renewed that long before the end
 	settle        = time.Hour
 	skew          = time.Hour // clocks may differ by that much
+	ahead         = day       // what begins later than that was made by a clock that is ahead
 )
 
 // pair is a certificate with its key.
@@ -46,7 +47,7 @@ func (m material) renewed(now time.Time, hosts []string) (next material, changed
 	next = material{authorities: slices.Clone(m.authorities), serving: m.serving}
 	next.authorities = slices.DeleteFunc(next.authorities, func(p pair) bool { return !now.Before(p.cert.NotAfter) })
 	changed = len(next.authorities) != len(m.authorities)
-	if n := len(next.authorities); n == 0 || next.authorities[n-1].left(now) < authorityLead {
+	if known := next.begun(now); len(known) == 0 || known[len(known)-1].left(now) < authorityLead {
 		p, err := newAuthority(now)
 		if err != nil {
 			return m, false, err
@@ -54,7 +55,7 @@ func (m material) renewed(now time.Time, hosts []string) (next material, changed
 		next.authorities, changed = append(next.authorities, p), true
 	}
 	if !next.serves(now, hosts) {
-		p, err := next.issuer(now).issue(now, hosts)
+		p, err := next.issuer(now).issue(now, next.end(now), hosts)
 		if err != nil {
 			return m, false, err
 		}
@@ -63,26 +64,53 @@ func (m material) renewed(now time.Time, hosts []string) (next material, changed
 	return next, changed, nil
 }
 
-// serves says whether the serving certificate will do for some time. That it may not be valid yet
-// is no reason to replace it: the replica that made it has a clock that is ahead, and two would
-// replace each other's for ever.
+// begun is the authorities without those of a clock that is ahead. Those stay: the replica that has
+// this clock may serve with what they signed.
+func (m material) begun(now time.Time) []pair {
+	return slices.DeleteFunc(slices.Clone(m.authorities), func(p pair) bool { return p.ahead(now) })
+}
+
+// end is when a serving certificate ends that is made now. One that replaces that of a clock that
+// is ahead ends as that did: else the replica that has this clock would soon renew it, and the two
+// replace each other's for as long as their clocks differ.
+func (m material) end(now time.Time) time.Time {
+	end := now.Add(servingLife)
+	if m.serving != nil && m.serving.ahead(now) && m.serving.cert.NotAfter.After(end) {
+		return m.serving.cert.NotAfter
+	}
+	return end
+}
+
+// serves says whether the serving certificate will do for some time.
 func (m material) serves(now time.Time, hosts []string) bool {
-	if m.serving == nil || m.serving.left(now) <= servingLead || !slices.Equal(hostsOf(m.serving.cert), sorted(hosts)) {
+	if m.serving == nil || m.serving.ahead(now) || m.serving.left(now) <= servingLead || !slices.Equal(hostsOf(m.serving.cert), sorted(hosts)) {
 		return false
 	}
-	return slices.ContainsFunc(m.authorities, func(a pair) bool { return m.serving.cert.CheckSignatureFrom(a.cert) == nil })
+	return slices.ContainsFunc(m.begun(now), func(a pair) bool { return m.serving.cert.CheckSignatureFrom(a.cert) == nil })
+}
+
+// follows says whether an authority signed the serving certificate that signed the one before it:
+// whoever trusts that one trusts this.
+func (m material) follows(before *x509.Certificate) bool {
+	return slices.ContainsFunc(m.authorities, func(a pair) bool {
+		return m.serving.cert.CheckSignatureFrom(a.cert) == nil && before.CheckSignatureFrom(a.cert) == nil
+	})
 }
 
 // issuer is the newest authority that everybody has heard of, or the newest if there is none of
-// use. There is one at least.
+// use. One at least has begun.
 func (m material) issuer(now time.Time) pair {
-	for _, a := range slices.Backward(m.authorities) {
+	known := m.begun(now)
+	for _, a := range slices.Backward(known) {
 		if made := a.cert.NotBefore.Add(skew); now.Sub(made) >= settle && a.left(now) > servingLead {
 			return a
 		}
 	}
-	return m.authorities[len(m.authorities)-1]
+	return known[len(known)-1]
 }
+
+// ahead says whether a clock that is ahead made it.
+func (p pair) ahead(now time.Time) bool { return p.cert.NotBefore.After(now.Add(ahead)) }
 
 func (p pair) left(now time.Time) time.Duration { return p.cert.NotAfter.Sub(now) }
 
@@ -120,8 +148,7 @@ func serving(name pkix.Name, now, end time.Time, hosts []string) *x509.Certifica
 }
 
 // issue makes a serving certificate, which ends with its authority at the latest.
-func (p pair) issue(now time.Time, hosts []string) (pair, error) {
-	end := now.Add(servingLife)
+func (p pair) issue(now, end time.Time, hosts []string) (pair, error) {
 	if p.cert.NotAfter.Before(end) {
 		end = p.cert.NotAfter
 	}

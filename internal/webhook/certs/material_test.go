@@ -93,6 +93,47 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// A replica whose clock is ahead, or behind, shares a Secret with one whose clock is right (HA96).
+//
+// mutation: a serving certificate of the future that is kept, an authority of the future that
+// counts or signs, or a replacement that ends before what it replaces makes this fail.
+func TestAClockThatIsAheadDoesNoHarmForLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		age, off time.Duration // of the first material, and how wrong the clock is
+		agrees   bool          // it makes nothing more once the others have put things right
+	}{
+		"two months":                           {day, 61 * day, true},
+		"two months, and nothing was there":    {-1, 61 * day, true},
+		"into the last year of the authority":  {0, 4*365*day + 90*day, true},
+		"past the end of the authority":        {day, 6 * 365 * day, false},
+		"past it, and nothing was there":       {-1, 6 * 365 * day, false},
+		"two days behind":                      {0, -2 * day, true},
+		"two days behind, and it was there":    {10 * day, -2 * day, true},
+		"two months behind, and new authority": {0, -61 * day, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var first material
+			if c.age >= 0 {
+				first, _ = renew(t, first, birth().Add(-c.age), hosts...)
+			}
+			wrong, _ := renew(t, first, birth().Add(c.off), hosts...)
+			good, changed := renew(t, wrong, birth(), hosts...)
+			if ahead := c.off > 0; changed != ahead {
+				t.Errorf("changed is %v", changed)
+			}
+			if err := trusted(good.bundle(), good.serving, birth().Add(2*time.Hour), hosts[0]); err != nil {
+				t.Error(err)
+			}
+			if _, changed := renew(t, good, birth(), hosts...); changed {
+				t.Error("renewed once more at the same time")
+			}
+			if _, changed := renew(t, good, birth().Add(c.off), hosts...); changed == c.agrees {
+				t.Errorf("the clock that is wrong makes it anew: %v", changed)
+			}
+		})
+	}
+}
+
 // Over twelve years nobody who has the bundle of an hour ago ever meets a certificate that it
 // does not trust.
 //

@@ -24,7 +24,8 @@ const (
 	blockCert = "CERTIFICATE"
 	blockKey  = "PRIVATE KEY"
 
-	// maxAuthorities bounds what is read from a Secret; there are two at the most, for a year.
+	// maxAuthorities bounds what is read from a Secret; there are two at the most, for a year,
+	// and one more of each clock that is far ahead.
 	maxAuthorities = 8
 )
 

@@ -138,7 +138,7 @@ func (s *Source) once(ctx context.Context) (again bool, err error) {
 	}
 	wrote, err := s.trust(ctx, m.bundle())
 	if err != nil {
-		if s.current.Load() == nil {
+		if served := s.current.Load(); served == nil || m.follows(served.Leaf) {
 			s.serve(m)
 		}
 		return false, fmt.Errorf("validating webhook configuration %s: %w", s.o.Configuration, err)

@@ -201,6 +201,30 @@ func TestACertificateIsServedOnlyOnceItIsTrusted(t *testing.T) {
 	check(t, c, birth(), s)
 }
 
+// The API server trusts whom it trusted a moment before, so a renewal need not wait for an answer
+// about the configuration: it may be away until the served certificate ends.
+// mutation: a renewal of the same authority that is served only once the configuration was read
+// makes this fail.
+func TestARenewalByTheSameAuthorityIsServedWithoutTheConfiguration(t *testing.T) {
+	c, clock := apiServer(webhooks()), testingclock.NewFakeClock(birth())
+	s := newSource(c, clock)
+	if err := s.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hooks := webhooks()
+	if err := c.Delete(t.Context(), hooks); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(61 * day)
+	if err := s.sync(t.Context()); err == nil {
+		t.Error("no error though the configuration is missing")
+	}
+	served, err := s.GetCertificate(nil)
+	if err != nil || served.Leaf.NotAfter.Before(clock.Now().Add(servingLife)) {
+		t.Errorf("one is served that ends at %s (error %v)", served.Leaf.NotAfter, err)
+	}
+}
+
 func TestWithoutAConfigurationThereIsACertificateAllTheSame(t *testing.T) {
 	s := newSource(apiServer(), testingclock.NewFakeClock(birth()))
 	if err := s.sync(t.Context()); err == nil {

@@ -26,6 +26,9 @@ var (
 	// Msg-Id and would drop it as a duplicate. Retry: after the duplicate window it is published.
 	ErrRecentlyGone = errors.New("job left the queue without a result a moment ago")
 
+	// ErrInPart: a look for jobs failed after NATS had answered a part of it. Retry.
+	ErrInPart = errors.New("the look was answered in part")
+
 	// errFenceGone: the fence message of an epoch is not in the stream, as far as the server knows
 	// that answered. Retry.
 	errFenceGone = errors.New("the fence message of the job is not there")

@@ -22,9 +22,10 @@ type signer interface {
 	Sign(id protocol.JobID) string
 }
 
-// answers says whether a job has a final answer in RESULTS; *results.Reader does.
+// answers says whether a job has a final answer in RESULTS, judged by keys that were read after
+// since; *results.Reader does.
 type answers interface {
-	Answered(ctx context.Context, id protocol.JobID) (bool, error)
+	Answered(ctx context.Context, id protocol.JobID, since time.Time) (bool, error)
 }
 
 // Options of a Queue. Zero values mean the defaults given.

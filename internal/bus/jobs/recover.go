@@ -5,6 +5,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -103,7 +104,7 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 	if queued {
 		return Queued, nil
 	}
-	answered, err := q.answers.Answered(ctx, j.ID)
+	answered, err := q.answers.Answered(ctx, j.ID, q.conn.Clock.Now())
 	if err != nil {
 		return 0, q.conn.Retryable("look for result", err)
 	}
@@ -123,7 +124,7 @@ func (q *Queue) findUnfenced(ctx context.Context, j Job, refusal error) (Recover
 	if queued {
 		return Queued, nil
 	}
-	answered, err := q.answers.Answered(ctx, j.ID)
+	answered, err := q.answers.Answered(ctx, j.ID, q.conn.Clock.Now())
 	switch {
 	case err != nil:
 		return 0, q.conn.Retryable("look for result", err)
@@ -142,7 +143,7 @@ const mostAsked = 16
 // gone, all that it did not ask about are listed, too. It fences nothing, and makes sure that what
 // is queued can be had by workers, if there is room for the topic. What is to be done about those
 // that are gone is Recover's, which looks for each. Errors are those of Recover, but for
-// ErrTooManyTopics.
+// ErrTooManyTopics, and ErrInPart.
 func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
 	_, gone, notAsked, err := q.look(ctx, topic, ids)
 	if len(gone) > 0 { // jobs that go out together are lost together
@@ -178,7 +179,7 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 		return nil, nil, nil, err
 	}
 	found = map[protocol.JobID]RecoverOutcome{}
-	asked := 0
+	asked, since := 0, q.conn.Clock.Now()
 	for _, id := range ids {
 		switch {
 		case queued[q.conn.Names.Job(topic, id)] > 0:
@@ -187,9 +188,9 @@ func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (f
 			notAsked = append(notAsked, id)
 		default:
 			asked++
-			answered, err := q.answers.Answered(ctx, id)
+			answered, err := q.answers.Answered(ctx, id, since)
 			if err != nil {
-				return nil, nil, nil, q.conn.Retryable("look for result", err)
+				return nil, nil, nil, q.conn.Retryable("look for result", fmt.Errorf("%w: %w", ErrInPart, err))
 			}
 			if answered {
 				found[id] = Answered

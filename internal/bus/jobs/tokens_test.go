@@ -3,6 +3,7 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -62,6 +63,51 @@ func TestRecoveryKnowsAnAnswerOfANewKey(t *testing.T) {
 				t.Errorf("%s, %v; want %s, %v", got, err, c.want, c.wantErr)
 			}
 		})
+	}
+}
+
+// gone16 has 16 attempts whose jobs are gone, each with a forged result.
+func gone16(t *testing.T, b *Queue) (ids []protocol.JobID) {
+	t.Helper()
+	for n := range mostAsked {
+		id := bustest.JobID(1)
+		id.Attempt = int32(n + 1)
+		answerWith(t, b.conn, bustest.ForeignKey(), id)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// A read of the keys comes 100 ms after the one before, and waits for those of all others.
+// mutation: look that lets each result ask for a read of its own.
+func TestALookForJobsReadsTheKeysOnceHoweverManyResultsAreForged(t *testing.T) {
+	t.Parallel()
+	s := bustest.NewSafe(bustest.Ring())
+	b, _ := newQueueWith(t, s)
+	ids := gone16(t, b)
+	if gone, err := b.Gone(t.Context(), testJob(1).Topic, ids); len(gone) != len(ids) || err != nil || s.Reads() != 1 {
+		t.Errorf("%d gone, %d reads of the keys, %v; want %d and 1", len(gone), s.Reads(), err, len(ids))
+	}
+}
+
+// mutation: look that gives this error as it is: NATS has answered.
+func TestALookThatWaitsForTheKeysWasAnsweredInPart(t *testing.T) {
+	t.Parallel()
+	s := bustest.NewSafe(bustest.Ring())
+	defer s.Shut()()
+	b, _ := newQueueWith(t, s)
+	ids := gone16(t, b)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Gone(ctx, testJob(1).Topic, ids)
+		done <- err
+	}()
+	bustest.Eventually(t, "it reads the keys", func() bool { return s.Reads() == 1 })
+	stop()
+	if err := bustest.Receive(t, "the look", done, 1)[0]; !errors.Is(err, ErrInPart) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want ErrInPart for what ended it", err)
 	}
 }
 

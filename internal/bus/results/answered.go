@@ -4,6 +4,7 @@ package results
 
 import (
 	"context"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -14,9 +15,11 @@ const maxAnswersRead = 32
 // Answered looks for a final answer with a valid token on a job's result subject. Started does not
 // count: a job that a worker has is in JOBS until it is answered, so where it is not, its worker
 // has nothing that anybody would get again. A message without a valid token does not count, or
-// anybody could keep a job from being dispatched.
-func (r *Reader) Answered(ctx context.Context, id protocol.JobID) (bool, error) {
+// anybody could keep a job from being dispatched; it is judged by keys that were read after since:
+// of many jobs that are asked about together, one read judges all.
+func (r *Reader) Answered(ctx context.Context, id protocol.JobID, since time.Time) (bool, error) {
 	s := r.scan(r.conn.Names.Result(id), 1)
+	s.since = since
 	for range maxAnswersRead {
 		switch m, err := s.next(ctx); {
 		case err != nil || m == nil:

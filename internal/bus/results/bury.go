@@ -36,15 +36,20 @@ func (d *Delivery) Buried() bool {
 }
 
 func outcomeOf(reason string) string {
-	if reason == deadletters.ReasonUndecodable || reason == deadletters.ReasonRejected {
-		return OutcomeRejected
+	if proved(reason) {
+		return OutcomeDeadLettered
 	}
-	return OutcomeDeadLettered
+	return OutcomeRejected
+}
+
+// proved says whether a message that is put aside for a reason has the token of its job.
+func proved(reason string) bool {
+	return reason != deadletters.ReasonUndecodable && reason != deadletters.ReasonRejected
 }
 
 // putAside returns after the dead letter of a delivery is stored.
 func (d *Delivery) putAside(ctx context.Context, reason string, cause error) error {
-	return d.consumer.readBack(ctx, d.key, func(m *bus.Message) error {
+	return d.consumer.readBack(ctx, d.key, proved(reason), func(m *bus.Message) error {
 		return d.consumer.dead.Write(ctx, deadletters.Entry{
 			Reason: reason, Cause: cause, RunUID: d.ID.RunUID, Subject: d.subject, Sequence: d.key.sequence, StoredAt: d.PublishedAt,
 			Deliveries: d.Deliveries, Header: m.Header, Body: m.Data,
@@ -54,15 +59,15 @@ func (d *Delivery) putAside(ctx context.Context, reason string, cause error) err
 
 // readBack reads a result that was delivered, and let go, from the stream: it stays there until it
 // is settled. use must not keep its headers: in memory they may take many times their size, so
-// few messages are held whole at a time. Errors: *bus.RetryError, those of use.
-func (c *Consumer) readBack(ctx context.Context, key messageKey, use func(*bus.Message) error) error {
+// few messages are held whole at a time, and fewer that are not proved to be of their job. Errors:
+// *bus.RetryError, those of use.
+func (c *Consumer) readBack(ctx context.Context, key messageKey, proved bool, use func(*bus.Message) error) error {
 	const what = "read a result once more"
-	select {
-	case c.whole <- struct{}{}:
-		defer func() { <-c.whole }()
-	case <-ctx.Done():
-		return c.conn.Retryable(what, context.Cause(ctx))
+	leave, err := c.enter(ctx, proved)
+	if err != nil {
+		return c.conn.Retryable(what, err)
 	}
+	defer leave()
 	m, err := c.conn.Read(ctx, c.conn.Names.ResultsStream(), bus.Query{Seq: key.sequence})
 	switch {
 	case err != nil:
@@ -71,4 +76,25 @@ func (c *Consumer) readBack(ctx context.Context, key messageKey, use func(*bus.M
 		return c.conn.Retryable(what, errMessageGone)
 	}
 	return use(m)
+}
+
+// enter waits for a place among the messages that are held whole. Who waits for the second of two
+// keeps none of the others from theirs.
+func (c *Consumer) enter(ctx context.Context, proved bool) (leave func(), err error) {
+	first := func() {}
+	if !proved {
+		select {
+		case c.poison <- struct{}{}:
+			first = func() { <-c.poison }
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	select {
+	case c.whole <- struct{}{}:
+		return func() { <-c.whole; first() }, nil
+	case <-ctx.Done():
+		first()
+		return nil, context.Cause(ctx)
+	}
 }

@@ -3,10 +3,13 @@
 package results
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -237,4 +240,36 @@ func TestFewMessagesAreHeldWhole(t *testing.T) {
 	if err := bustest.Receive(t, "it is settled", done, 1)[0]; err != nil || !d.Buried() {
 		t.Errorf("settled with %v, buried %t", err, d.Buried())
 	}
+}
+
+// Whoever may publish results keeps as many buriers busy as there are, each for as long as its
+// letter takes to be stored. mutations: readBack that gives all places to whoever comes first; that
+// takes what has a token for poison.
+func TestPoisonKeepsNoResultOfAJobFromBeingPutAside(t *testing.T) {
+	t.Parallel()
+	b := newTestConsumer(t, natstest.Start(t))
+	got, _ := collect(t, b)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	d := bustest.Receive(t, "result", got, 1)[0]
+	over := make(chan struct{})
+	var held atomic.Int64
+	var buriers sync.WaitGroup
+	for range 2 * maxWhole {
+		buriers.Go(func() {
+			_ = b.readBack(context.WithoutCancel(t.Context()), d.key, proved(deadletters.ReasonRejected), func(*bus.Message) error {
+				held.Add(1)
+				<-over // its letter is not stored
+				return nil
+			})
+		})
+	}
+	bustest.Eventually(t, "poison has its places", func() bool { return held.Load() >= maxPoison })
+	if err := d.Settle(t.Context(), Permanent(deadletters.ReasonResultRejected, nil)); err != nil || !d.Buried() {
+		t.Errorf("settled with %v, buried %t", err, d.Buried())
+	}
+	if n := held.Load(); n != maxPoison {
+		t.Errorf("%d messages of others are held whole, want %d", n, maxPoison)
+	}
+	close(over)
+	buriers.Wait()
 }

@@ -43,6 +43,9 @@ const (
 	// maxWhole is how many messages are held whole at a time, headers and all, to be put aside or
 	// read once more.
 	maxWhole = 8
+	// maxPoison is how many of these may be messages that nobody knows to be of the job that they
+	// name: whoever sends them could have all places, for as long as dead letters are slow.
+	maxPoison = maxWhole - 2
 )
 
 // Options of a Consumer. Zero values mean the defaults given.
@@ -81,13 +84,14 @@ type Consumer struct {
 	sizes     singleflight.Group // of requests for largestResult
 	size      atomic.Pointer[sizeThen]
 	whole     chan struct{} // has a place for each message that is held whole
+	poison    chan struct{} // has a place for each of them that is not proved to be of its job
 }
 
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
 func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Options) *Consumer {
 	return &Consumer{
 		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, clock: conn.Clock, anew: map[int]time.Time{}, feeds: map[int]*running{}},
-		returns: newReturns(), whole: make(chan struct{}, maxWhole),
+		returns: newReturns(), whole: make(chan struct{}, maxWhole), poison: make(chan struct{}, maxPoison),
 	}
 }
 

@@ -134,7 +134,7 @@ func (f *feed) secondLook(ctx context.Context, p poisoned) error {
 // readAuthentic reads what a message says that is authentic after all. That it cannot be read now
 // says nothing about the message, so it does not count as a failure.
 func (f *feed) readAuthentic(ctx context.Context, d *Delivery) error {
-	err := f.consumer.readBack(ctx, d.key, func(m *bus.Message) error {
+	err := f.consumer.readBack(ctx, d.key, true, func(m *bus.Message) error {
 		d.decode(m.Data)
 		return nil
 	})

@@ -183,12 +183,10 @@ func (p *pass) withdraw(ctx context.Context) error {
 	if len(p.mem.withdrawals) == 0 {
 		return nil
 	}
-	if err := gc.Withdraw(ctx, p.r.GC.Jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
-		return err
-	}
-	p.mem.withdrawals = nil
-	p.jobs.Tidy(p.run, nil)
-	return nil
+	left, err := gc.Withdraw(ctx, p.r.GC.Jobs, string(p.run.UID), p.mem.withdrawals)
+	p.mem.withdrawals = left
+	p.jobs.Tidy(p.run, left)
+	return err
 }
 
 // unfenced ends a pass that could not fence the attempts of a run which another process wrote: the

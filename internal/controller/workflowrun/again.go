@@ -62,6 +62,16 @@ func (p *pass) again(at time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(at.Sub(p.r.Clock.Now()), time.Millisecond)}
 }
 
+// missing ends a pass over a run that does not exist, by the word of the API server. That may be
+// none on the run: a proxy's page is such an answer, and so is that of a server which does not
+// serve the resource for a moment. If the run is gone the cache says so, and the next pass ends.
+func missing(ctx context.Context, p *pass, cause error) reconcile.Result {
+	at := p.r.Clock.Now().Add(pacing.NoRoom(p.mem.missing, lookAgain))
+	p.mem.missing++
+	log.FromContext(ctx).V(1).Info("The run is not there, by the word of the API server: it is looked at again", "at", at, "cause", cause.Error())
+	return p.again(at)
+}
+
 // inTime has the next pass made before what is decided and not written is written too late, and
 // when a lease is given back that was kept after a write. A write that is due and may not be made
 // yet is no reason to look before it may.

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -295,9 +296,42 @@ var _ = Describe("the API server", func() {
 
 	It("says that the run is gone in the middle of a pass: the pass ends without an effect", func(ctx SpecContext) {
 		r.hook = once("status/before", func() error { return w.client.Delete(ctx, run.DeepCopy()) })
-		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero())
+		r.mustPass(ctx, run)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero(), "the cache says that it is gone")
 		Expect(w.jobsStored(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	// mutations: refused, or refresh, that asks for no pass after such an answer.
+	for place, answers := range map[string]map[string]error{
+		"a write":               {"status/before": notFound()},
+		"a live read after one": {"status/before": apierrors.NewConflict(runsResource, "x", errTest), "live/before": notFound()},
+		"two writes":            {"status/before": notFound(), "status/before again": notFound()},
+	} {
+		It("says of a run that exists that it does not, to "+place+": it is asked again, and the run ends", func(ctx SpecContext) {
+			lonely := w.create(ctx, []v1alpha1.Step{step("s")})
+			r.inFlight(ctx, lonely, 1)
+			w.takeAll(ctx, 1)[0].succeed(ctx)
+			r.pumpAll(ctx, 1)
+			left := maps.Clone(answers)
+			r.hook = func(_ context.Context, at string) error {
+				for _, key := range []string{at, at + " again"} {
+					if err, due := left[key]; due {
+						delete(left, key)
+						return err
+					}
+				}
+				return nil
+			}
+			w.clock.Step(time.Second)
+			for !lifecycle.Finished(w.get(ctx, lonely)) { // nothing else than time wakes it
+				wait := r.mustPass(ctx, lonely).RequeueAfter
+				Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", lookAgain)))
+				w.clock.Step(wait)
+			}
+			Expect(left).To(BeEmpty())
+			Expect(w.settledWith(lonely)).To(HaveLen(1))
+		}, NodeTimeout(2*patience))
+	}
 
 	It("deletes a finished run when its time to live is over, and not before", func(ctx SpecContext) {
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":60}}`)
@@ -312,3 +346,9 @@ var _ = Describe("the API server", func() {
 		Expect(apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), run.DeepCopy()))).To(BeTrue())
 	}, NodeTimeout(2*patience))
 })
+
+var runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+
+// notFound is what a proxy's page is to a client, or the word of an API server that does not serve
+// the resource for a moment.
+func notFound() error { return apierrors.NewNotFound(runsResource, "x") }

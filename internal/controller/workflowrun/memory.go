@@ -47,6 +47,9 @@ type memory struct {
 	// refused is why the API server refuses the status, as people were told; "": it does not.
 	refused metav1.StatusReason
 	noRoom  noRoom
+	// missing is how often the API server said that there is no such run, since the last write that
+	// it took.
+	missing int
 	// toDesk says that the last pass that rendered any left jobs or child runs to be rendered again
 	// at a desk.
 	toDesk bool

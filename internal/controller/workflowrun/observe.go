@@ -229,8 +229,11 @@ func (p *pass) tenantName() string {
 // refresh reads the run live, so that the next pass does not decide on the same stale copy again.
 func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	live := &v1alpha1.WorkflowRun{}
-	if err := p.r.Live.Get(ctx, p.key, live); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("read run live: %w", err))
+	switch err := p.r.Live.Get(ctx, p.key, live); {
+	case apierrors.IsNotFound(err):
+		return missing(ctx, p, err), nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("read run live: %w", err)
 	}
 	if live.UID != p.run.UID { // deleted, and made anew: the watch tells of that one, and wakes the name
 		p.lock.Drop(ctx)

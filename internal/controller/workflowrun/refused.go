@@ -27,7 +27,9 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 	switch {
 	case apierrors.IsNotFound(err):
 		p.lock.Drop(ctx)
-		return reconcile.Result{}, nil
+		result := missing(ctx, p, err)
+		p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
+		return result, nil
 	case apierrors.IsConflict(err):
 		p.r.Metrics.fenceRejections.WithLabelValues("resource_version").Inc()
 	case isStaleWriter(err):

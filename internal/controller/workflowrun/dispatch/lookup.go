@@ -39,7 +39,7 @@ type looks struct {
 // attempts that are in neither stream; of these it is not known any more that they are with NATS,
 // so they are recovered. A look costs two small requests for each topic, a read or some, and
 // neither the lock nor a write. Errors are those of NATS. If it does not answer, no run looks for a
-// minute; if it refuses, this one does not.
+// minute; if it refuses, or answers in part, this one does not.
 func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone []protocol.JobID, err error) {
 	now := s.all.Clock.Now()
 	if s.looks.at.IsZero() {
@@ -56,7 +56,7 @@ func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone [
 			switch {
 			case silent(err, answered), errors.Is(err, bus.ErrUnreachable):
 				s.all.pauseLooks(now)
-			case ctx.Err() != nil:
+			case ctx.Err() != nil && answered > 0:
 				s.looks.at = now // it has looked for what it had time for
 			default:
 				s.looks.at = now.Add(lookUpPause - lookUpEvery)
@@ -104,9 +104,10 @@ func (s *Session) Find(ctx context.Context, run *v1alpha1.WorkflowRun) (all bool
 }
 
 // silent says whether NATS did not answer. A run that has more topics than time had some answers,
-// and is no reason for others not to look.
+// and so had one that waited for the keys, for results that are forged: they are no reason for
+// others not to look.
 func silent(err error, answered int) bool {
-	return answered == 0 && errors.Is(err, context.DeadlineExceeded)
+	return answered == 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, jobs.ErrInPart)
 }
 
 // pauseLooks has no run look for a while.

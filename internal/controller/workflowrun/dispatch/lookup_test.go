@@ -5,6 +5,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -179,6 +181,36 @@ func TestSession_OneRunWithManyTopicsKeepsNobodyFromLooking(t *testing.T) {
 	q.looks = 0
 	if _, err := s.Find(late, run); err == nil || s.all.looksPause(c.Now()) {
 		t.Errorf("likewise in a take-over: %v, all pause: %t", err, s.all.looksPause(c.Now()))
+	}
+}
+
+// mutations: LookUp, or Find, that takes keys which cannot be read, of forged results say, for
+// a NATS that does not answer; LookUp that does so again in each pass, or not for five minutes.
+func TestSession_ALookThatWasAnsweredInPartKeepsNobodyElseFromLooking(t *testing.T) {
+	q := &emptyQueue{says: fmt.Errorf("%w: %w", jobs.ErrInPart, context.DeadlineExceeded)}
+	s, run, c := lookedUp(t, q, 2)
+	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	at := c.Now().Add(lookUpEvery)
+	for _, next := range []struct {
+		after time.Duration
+		looks int
+	}{{0, 1}, {lookUpPause - time.Second, 1}, {lookUpPause, 2}} {
+		c.SetTime(at.Add(next.after))
+		if _, err := s.LookUp(late, run); q.looks != next.looks || s.all.looksPause(c.Now()) {
+			t.Errorf("%s later: %d looks, want %d, all pause: %t, %v", next.after, q.looks, next.looks, s.all.looksPause(c.Now()), err)
+		}
+	}
+	other := s.all.Session(&State{}, s.losses)
+	other.published, other.looks = s.published, looks{at: c.Now().Add(-lookUpEvery), known: map[protocol.JobID]bool{attempt("s1"): true}}
+	q.says, q.looks = nil, 0
+	if gone, err := other.LookUp(t.Context(), run); len(gone) != 1 || err != nil || q.looks != 1 {
+		t.Errorf("another run: gone %v, %d looks, %v", gone, q.looks, err)
+	}
+	q.says = fmt.Errorf("%w: %w", jobs.ErrInPart, context.DeadlineExceeded)
+	clear(s.published)
+	if _, err := s.Find(late, run); err == nil || s.all.looksPause(c.Now()) {
+		t.Errorf("in a take-over: %v, all pause: %t", err, s.all.looksPause(c.Now()))
 	}
 }
 

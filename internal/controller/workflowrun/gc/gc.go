@@ -92,7 +92,8 @@ type Collector struct {
 
 // Deleted removes what a deleted run had in flight, and its outputs.
 func (c *Collector) Deleted(ctx context.Context, g results.Tombstone) error {
-	return errors.Join(Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs), c.Outputs.Drop(ctx, g.Outputs))
+	_, err := Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs)
+	return errors.Join(err, c.Outputs.Drop(ctx, g.Outputs))
 }
 
 // Start makes a round after firstRound, and then one every roundPause, until ctx ends.
@@ -142,7 +143,7 @@ func (c *Collector) withdrawJobs(ctx context.Context) error {
 		if !obsolete {
 			continue
 		}
-		if err := Withdraw(ctx, c.Jobs, q.ID.RunUID, []lifecycle.Withdrawal{{ID: q.ID, Topic: q.Topic}}); err != nil {
+		if _, err := Withdraw(ctx, c.Jobs, q.ID.RunUID, []lifecycle.Withdrawal{{ID: q.ID, Topic: q.Topic}}); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func Refused(failures int, limit time.Duration) time.Duration {
 }
 
 // NoRoom is the wait before a run is written again that was refused so many times before, for want
-// of room or by a policy.
+// of room, by a policy, or as if it did not exist.
 func NoRoom(tries int, limit time.Duration) time.Duration {
 	return min(noRoomPause<<min(tries, maxDoublings), limit)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
@@ -43,7 +44,11 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 		return prepared{}, true
 	}
 	wants, err := wantsOf(d, s.Name, step.Locks, s.LockWait, func() ([]any, error) { return d.view.Keys(i, step.Locks) })
+	before := len(d.out.Needs.Locks)
 	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
+	if dag.TakesPlace(step) && len(d.out.Needs.Locks) > before {
+		d.asks[i] = true
+	}
 	d.locksAway = d.locksAway || d.in.Locks[s.Name].State == facts.LocksUnavailable
 	if l.refused != "" {
 		return prepared{problem: &v1alpha1.StepError{Code: l.refused, Message: l.message}}, false

@@ -5,7 +5,6 @@ package lifecycle
 import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -31,7 +30,7 @@ func startSteps(d *draft) {
 // out is committed at the end: if an expression fails, and the run ends with it, nothing of this
 // was dispatched.
 func startAll(d *draft) {
-	d.launches, d.launched = nil, map[int]bool{}
+	d.launches, d.launched, d.asks = nil, map[int]bool{}, map[int]bool{}
 	for d.placeFreed = true; d.placeFreed && d.failure == nil; {
 		d.placeFreed = false
 		startSome(d)
@@ -45,24 +44,17 @@ func startAll(d *draft) {
 // startSome begins steps. The expressions of a step are evaluated only when it has a place, so
 // once.
 func startSome(d *draft) {
-	schedule := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now)
-	places := dag.Parallel(d.run) - schedule.Active - len(d.launched)
+	schedule, p := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now), placesOf(d)
 	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
-		if d.launched[i] {
+		if !p.mayTake(d, i) {
 			continue
 		}
-		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
-			d.st.Steps[i].LockWait = nil
-			continue // steps that wait need no place
-		}
+		had := hasPlace(d, i)
 		switch is := prepareLocked(d, i); {
-		case is.lacking:
-			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
+		case is.lacking: // what the step reads is not here yet: this decision is made again, or the step is left for the next one
 		case is.input != nil:
 			d.launches, d.launched[i] = append(d.launches, launch{step: i, input: is.input}), true
-			places--
 			d.progressed++
-			continue
 		default:
 			d.progressed++
 			beginStep(d, i, is)
@@ -70,9 +62,7 @@ func startSome(d *draft) {
 		if d.failure != nil {
 			return
 		}
-		if status.InFlight(d.st.Steps[i].Phase) {
-			places--
-		}
+		p.note(d, had, hasPlace(d, i))
 		schedule.Release(i)
 	}
 	items := itemLaunches(d)

@@ -28,7 +28,8 @@ func wakeAt(d *draft) time.Time {
 	nextDecision(d, &e)
 	lockWaits(d, &e)
 	templateWait(d, &e)
-	if active := stepEnds(d, &e); !d.run.Spec.Suspend && active < dag.Parallel(d.run) {
+	stepEnds(d, &e)
+	if !d.run.Spec.Suspend {
 		nextAttempts(d, &e)
 	}
 	for _, it := range d.items {
@@ -51,27 +52,26 @@ func nextDecision(d *draft, e *earliest) {
 }
 
 // nextAttempts adds when steps that back off are tried again. Without a place, or while the run is
-// suspended, such a step cannot start: that takes a fact, so there is no moment.
+// suspended, such a step cannot start: that takes a fact, so there is no moment. One that holds
+// locks has its place.
 func nextAttempts(d *draft, e *earliest) {
+	free := d.plan.Active(d.st.Steps) < dag.Parallel(d.run)
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil {
+		s := &d.st.Steps[i]
+		if s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil && (free || dag.HasPlace(&d.plan.Steps[i], s)) {
 			e.add(s.NextAttemptAt.Time)
 		}
 	}
 }
 
-// stepEnds adds when steps do not wait any longer, and counts the attempts in flight. A wait that
-// is over lacks what was sent, or the object store, which is no moment.
-func stepEnds(d *draft, e *earliest) (active int) {
+// stepEnds adds when steps do not wait any longer. A wait that is over lacks what was sent, or the
+// object store, which is no moment.
+func stepEnds(d *draft, e *earliest) {
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
 		k, at := waits.In(s.Phase), waits.StepEnd(&d.plan.Steps[i], s)
 		if k == nil || at.After(d.now) && signalFor(d, i, k) == nil { // else its output waits for the object store
 			e.add(at)
 		}
-		if status.InFlight(s.Phase) {
-			active++
-		}
 	}
-	return active
 }

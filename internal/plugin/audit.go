@@ -30,7 +30,7 @@ docs/audit.md says for each kind how it arises, by when it heals by itself, and 
   kubectl -n nats port-forward svc/nats 4222:4222
   kubectl -n redis port-forward svc/redis 6379:6379
 
---repair mends what is safe: it reads each run again before, takes only from runs that are gone or have ended, and publishes nothing. It refuses a
+--repair mends what is safe: it reads each run again before, takes only what its run does not need any more (docs/audit.md), and publishes nothing. It refuses a
 NATS or a Redis of another cluster, as behind a port-forward that was left open. A Redis that names no installation, as right after it lost its
 data, is anybody's.
 

@@ -267,7 +267,8 @@ var _ = Describe("locks across runs", func() {
 	// Who is too early waits without a write, knows when to ask again, and has a fence, which is in
 	// the milliseconds of Redis, that shows that it did.
 	//
-	// mutation: want without the rate of the semaphore makes this fail.
+	// mutations: want without the rate of the semaphore, and steps that ask for locks without a
+	// place, make this fail.
 	It("begin no more often than the rate of their semaphore", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")
@@ -292,6 +293,14 @@ var _ = Describe("locks across runs", func() {
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 240*time.Second)))
 		Expect(w.client.Patch(ctx, slow, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"rate":{"starts":2}}}`)))).To(Succeed())
 		r.finishAll(ctx, run)
+
+		// Steps that have no place spend no start of it.
+		sem = w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 5, Rate: &v1alpha1.LockRate{Starts: 3, PerSeconds: 3600}})
+		var steps []v1alpha1.Step
+		for _, name := range []string{"a", "b", "c"} {
+			steps = append(steps, one(name, []v1alpha1.LockRequest{{Semaphore: sem}}))
+		}
+		r.finish(ctx, w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = 1 }))
 	}, NodeTimeout(2*patience))
 
 	It("keep the latest of many that wait", func(ctx SpecContext) {

@@ -7,11 +7,19 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // TakesPlace says whether a step takes a place of maxParallelSteps.
 func TakesPlace(step *v1alpha1.Step) bool { return step.Job != nil || step.Run != nil }
+
+// HasPlace says whether a step has a place of maxParallelSteps. One that holds locks keeps it until
+// it is over, also while it backs off. Else it could wait for the place of one that waits for these
+// locks, and no resync sees such a ring.
+func HasPlace(step *v1alpha1.Step, s *v1alpha1.StepStatus) bool {
+	return status.InFlight(s.Phase) || len(s.Locks) > 0 && TakesPlace(step) && !status.Ended(s.Phase)
+}
 
 // FansOut says whether a step is to be one job for each item. Validation refuses forEach
 // without a job.

@@ -157,6 +157,16 @@ func (p *Plan) Lets(i int, phase v1alpha1.StepPhase) bool {
 	return status.Passed(phase) || (phase == v1alpha1.StepFailed && p.Steps[i].OnFailure == v1alpha1.FailureContinue)
 }
 
+// Active is how many steps have a place.
+func (p *Plan) Active(steps []v1alpha1.StepStatus) (n int) {
+	for i := range steps {
+		if HasPlace(&p.Steps[i], &steps[i]) {
+			n++
+		}
+	}
+	return n
+}
+
 // Parallel is how many steps of a run may be under way at a time.
 func Parallel(run *v1alpha1.WorkflowRun) int {
 	return int(bounds.PositiveOr(run.Spec.MaxParallelSteps, bounds.DefaultParallel))

@@ -8,13 +8,10 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // Schedule hands out the steps that may begin, in spec order. It reads their status as it changes.
 type Schedule struct {
-	Active int // steps in flight when the schedule was made: each takes a place
-
 	plan    *Plan
 	steps   []v1alpha1.StepStatus
 	finally bool
@@ -32,10 +29,7 @@ func (p *Plan) Schedule(steps []v1alpha1.StepStatus, finally bool, now time.Time
 				q.waiting[i]++
 			}
 		}
-		switch {
-		case status.InFlight(s.Phase):
-			q.Active++
-		case s.Phase == v1alpha1.StepBackingOff && bounds.Due(now, s.NextAttemptAt), q.startable(i):
+		if s.Phase == v1alpha1.StepBackingOff && bounds.Due(now, s.NextAttemptAt) || q.startable(i) {
 			heap.Push(&q.ready, i)
 		}
 	}

@@ -7,7 +7,9 @@
 // output, and with deploy as its first job.
 //
 // Both have to do the same work: the same steps, clean-up and outputs, or the same revision of a
-// Workflow, and the same inputs. So what an expression gave there it would give here.
+// Workflow, and the same inputs. So what an expression gave there it would give here, but for one
+// that reads the name, the uid or the workload class of its run: a step that is taken over has
+// what they were there.
 package origin
 
 import (

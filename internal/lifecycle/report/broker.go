@@ -120,6 +120,6 @@ func (r *Report) outageText() string {
 		if status.WithWorker(s) && s.DeadLetter == "" {
 			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt)
 		}
-		return stepText(s, r.childText(i))
+		return stepText(s, r.childText(i)+r.placeText(i))
 	})
 }

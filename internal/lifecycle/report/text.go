@@ -16,7 +16,7 @@ import (
 func nothingMore(int) string { return "" }
 
 // stateText tells how far the steps are and what the unfinished ones that began wait for; more adds
-// to what a dispatched one does.
+// to what one under way does.
 func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	return stepsText(steps, func(i int) string { return stepText(&steps[i], more(i)) })
 }
@@ -48,7 +48,7 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		}
 		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt, asideText(s), more)
 	case v1alpha1.StepBackingOff:
-		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, bounds.TimeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error))
+		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)%s", s.Name, bounds.TimeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error), more)
 	case v1alpha1.StepPending:
 		return lockWaitText(s)
 	default:

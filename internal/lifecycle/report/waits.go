@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -29,7 +30,21 @@ func (r *Report) childText(i int) string {
 }
 
 // moreText is what is to be added to what a step under way does.
-func (r *Report) moreText(i int) string { return r.workersText(i) + r.childText(i) }
+func (r *Report) moreText(i int) string { return r.workersText(i) + r.childText(i) + r.placeText(i) }
+
+// placeText says that a step which backs off finds no place for its next attempt.
+func (r *Report) placeText(i int) string {
+	if !r.lacksPlace(i) {
+		return ""
+	}
+	return ", and for a place of maxParallelSteps"
+}
+
+// lacksPlace is of a step that gave its place up while it backs off, and of a run that has none.
+func (r *Report) lacksPlace(i int) bool {
+	s := &r.st.Steps[i]
+	return s.Phase == v1alpha1.StepBackingOff && !dag.HasPlace(&r.plan.Steps[i], s) && r.plan.Active(r.st.Steps) >= dag.Parallel(r.run)
+}
 
 // waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The
 // message names moments, never durations or the present, so that it changes only with a transition.
@@ -62,14 +77,7 @@ func (r *Report) waitsFor() (reason, message string) {
 // waitingReason is what steps wait for if nothing is with workers: what may take longest, and
 // needs somebody, first.
 func (r *Report) waitingReason() string {
-	in := map[v1alpha1.StepPhase]int{}
-	for i := range r.st.Steps {
-		if it := r.items[i]; it != nil {
-			it.Phases(in)
-			continue
-		}
-		in[r.st.Steps[i].Phase]++
-	}
+	in := r.phases()
 	switch outside, own, broker := waits.First(in, true), waits.First(in, false), r.brokerReason(); {
 	case broker != "":
 		return broker
@@ -86,6 +94,19 @@ func (r *Report) waitingReason() string {
 	default:
 		return r.idleReason()
 	}
+}
+
+// phases counts steps and items by phase, but for steps that wait for a place.
+func (r *Report) phases() map[v1alpha1.StepPhase]int {
+	in := map[v1alpha1.StepPhase]int{}
+	for i := range r.st.Steps {
+		if it := r.items[i]; it != nil {
+			it.Phases(in)
+		} else if !r.lacksPlace(i) {
+			in[r.st.Steps[i].Phase]++
+		}
+	}
+	return in
 }
 
 // lacksWorkers says whether an attempt waits whose topic has no workers that get on.

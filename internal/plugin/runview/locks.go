@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
@@ -239,7 +240,9 @@ func (t *table) asks(run *v1alpha1.WorkflowRun) map[string][]want {
 	if t.decided++; t.decided > maxAsked {
 		return nil
 	}
-	in := lifecycle.Input{Run: run, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}
+	wide := *run // else as many steps ask as there are places
+	wide.Spec.MaxParallelSteps = bounds.MaxSteps
+	in := lifecycle.Input{Run: &wide, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}
 	in.Tenant, in.Permits = lifecycle.Tenant{Name: statusOf(run).Tenant, Allowed: true}, lifecycle.Permits{AnyClass: true, AnyTopic: true}
 	in.Gate.State, in.Claim.State = lifecycle.GateOpen, lifecycle.ClaimOurs
 	all := map[string][]want{}

@@ -235,6 +235,26 @@ func TestWhatARunAsksForIsDecidedOnce(t *testing.T) {
 	}
 }
 
+// mutation: asks of a run with the places that it has makes this fail.
+func TestWhatEachStepAsksForIsKnownWhereThereAreFewPlaces(t *testing.T) {
+	t.Parallel()
+	run, at := underWay("two", "acme", ""), metav1.NewTime(midnight)
+	run.Status.Phase, run.Status.StartedAt, run.Status.Admission = v1alpha1.RunRunning, &at, &v1alpha1.AdmissionStatus{AdmittedAt: &at}
+	run.Spec.Inputs, run.Spec.MaxParallelSteps = &runtime.RawExtension{Raw: []byte(`{"x":"1"}`)}, 1
+	for _, name := range []string{"a", "b"} {
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{
+			Name: name, Job: &v1alpha1.Job{Topic: "t"}, Locks: []v1alpha1.LockRequest{{Mutex: name + "-${inputs.x}"}, {Mutex: "g-${inputs.x}"}},
+		})
+		wait := &v1alpha1.LocksWait{Lock: "mutex:" + run.Namespace + "/" + name + "-1", StartedAt: at}
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: name, Phase: v1alpha1.StepPending, LockWait: wait})
+	}
+	a := table{LockSight: LockSight{Whole: true, Now: lockNow}, all: map[string]*Lock{}}
+	a.waits(&run)
+	if g := a.all["mutex:"+run.Namespace+"/g-1"]; a.decided != 1 || g == nil || len(g.Waiters) != 2 {
+		t.Errorf("decided %d times: %+v", a.decided, a.all)
+	}
+}
+
 // mutation: partsText that tells of all locks makes this fail.
 func TestManyLocksAreBounded(t *testing.T) {
 	s := LockSight{Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 1)}}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 )
 
 // next is when the operator looks at the run again with no new fact: what
@@ -54,19 +55,25 @@ func (v *viewer) stepMoments() []Moment {
 			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
 		}
 		all = append(all, s.itemMoments(suspended(v.run))...)
-		if inFlight(s.status.Phase) {
+		if dag.HasPlace(s.spec, &s.status) {
 			active++
 		}
 		if at, what := s.ripe(); at != nil {
 			all = append(all, Moment{*at, what})
 		}
 	}
-	if suspended(v.run) || active >= parallel(v.run) {
+	if suspended(v.run) {
 		return all
 	}
-	for i := range v.all {
-		s := &v.all[i]
-		if at := microTime(s.status.NextAttemptAt); at != nil && s.status.Phase == v1alpha1.StepBackingOff {
+	return append(all, nextAttempts(v.all, active < parallel(v.run))...)
+}
+
+// nextAttempts are of steps that have a place, or find a free one.
+func nextAttempts(steps []step, free bool) (all []Moment) {
+	for i := range steps {
+		s := &steps[i]
+		at := microTime(s.status.NextAttemptAt)
+		if at != nil && s.status.Phase == v1alpha1.StepBackingOff && (free || dag.HasPlace(s.spec, &s.status)) {
 			all = append(all, Moment{*at, "next attempt of step " + s.spec.Name})
 		}
 	}

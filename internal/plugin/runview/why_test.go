@@ -324,6 +324,14 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepWaiting, StartedAt: at(50)},
 				v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepDelayed, StartedAt: at(50), DelayedUntil: at(850)}, backing)
 		}},
+		"a step that backs off keeps its place with its locks": {lock: held(), want: 660500 * time.Millisecond, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.MaxParallelSteps, r.Spec.Steps[1].StartTimeoutSeconds = 2, 3600
+			r.Spec.Steps[2].Locks = []v1alpha1.LockRequest{{Mutex: "m"}}
+			keeps, placeless := backing, backing
+			keeps.Locks = []v1alpha1.LockHold{{Name: "mutex:ns/m", Permits: 1, Fence: 1}}
+			placeless.Name, placeless.NextAttemptAt = "a", at(650)
+			admitted(r, placeless, dispatched, keeps)
+		}},
 		"a child run takes a place and has no time-out of its step": {lock: held(), want: 700 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
 			r.Spec.MaxParallelSteps = 2
 			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Run: &v1alpha1.ChildRun{}}

@@ -71,8 +71,9 @@
 // the whole of Lease, when whoever acts has said so or has stopped. What is not covered: an old
 // copy of the object that is put back, while a process starts that has not seen the newer one.
 //
-// An object in a format that is newer than this version knows is not written anew: whoever finds it
-// owns nothing, and says so in its log.
+// An object in a format that is newer than this version knows is not written anew, whatever its
+// checksum is. Whoever finds it owns nothing, and says so in its log. It renews its Lease no more
+// until the object is another, so members of the newer version take its partitions.
 //
 // # Failure handling
 //

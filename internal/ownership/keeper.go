@@ -112,6 +112,8 @@ type Keeper struct {
 	// replaced are the last versions of the object that this member replaced. The watch may tell of
 	// one of them until it tells of the write.
 	replaced []string
+	// newer: the last look that was answered showed what a newer version wrote.
+	newer atomic.Bool
 
 	// renewNow and lookNow ask the two loops not to wait.
 	renewNow, lookNow chan struct{}

@@ -60,7 +60,12 @@ func (k *Keeper) renewals(ctx context.Context, lease *ownLease) {
 	}
 }
 
+// renew renews own Lease, unless a newer version wrote the owners: this member can give nothing
+// away then, and others take only what belongs to a Lease that has ended.
 func (k *Keeper) renew(ctx context.Context, lease *ownLease) error {
+	if k.newer.Load() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, k.timing.Lease/4)
 	defer cancel()
 	k.mu.Lock()
@@ -282,6 +287,9 @@ func (k *Keeper) hear(ctx context.Context) error {
 
 func (k *Keeper) look(ctx context.Context) error {
 	l, why, err := k.api.look(ctx, k.now)
+	if newer := errors.Is(err, errNewer); newer || err == nil {
+		k.newer.Store(newer)
+	}
 	if err != nil {
 		return err
 	}

@@ -95,19 +95,20 @@ func decode(object *corev1.ConfigMap, s scope) (rules.Effective, error) {
 func parse(object *corev1.ConfigMap) (document, error) {
 	raw := []byte(object.Data[dataKey])
 	var d document
+	var version struct{ Version int }
+	err := json.Unmarshal(raw, &version)
 	switch {
+	case err == nil && version.Version > format: // whatever else it has, in which form, and how long it is
+		return d, fmt.Errorf("%w: format %d, want %d", errNewer, version.Version, format)
 	case len(raw) > maxDocument:
 		return d, fmt.Errorf("%w: %d bytes, at most %d", errGarbage, len(raw), maxDocument)
 	case object.Data[sumKey] != checksum(raw):
 		return d, fmt.Errorf("%w: the checksum is another", errGarbage)
 	}
-	err := json.Unmarshal(raw, &d)
-	switch {
-	case d.Version > format: // whatever else it has, and in which form
-		return d, fmt.Errorf("%w: format %d, want %d", errNewer, d.Version, format)
-	case err != nil:
+	if err := json.Unmarshal(raw, &d); err != nil {
 		return d, fmt.Errorf("%w: %w", errGarbage, err)
-	case d.Version != format:
+	}
+	if d.Version != format {
 		return d, fmt.Errorf("%w: format %d, want %d", errGarbage, d.Version, format)
 	}
 	return d, nil

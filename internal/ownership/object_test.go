@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,6 +67,8 @@ func TestTheObjectIsReadAsItWasWritten(t *testing.T) {
 		"no version":           {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":0`) }, errGarbage},
 		"a newer version":      {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":2`) }, errNewer},
 		"of another form":      {func(o *corev1.ConfigMap) { seal(o, `{"owners":{},"version":2}`) }, errNewer},
+		"newer, and long":      {func(o *corev1.ConfigMap) { seal(o, strings.Repeat(" ", maxDocument)+`{"version":2}`) }, errNewer},
+		"newer, another sum":   {func(o *corev1.ConfigMap) { o.Data = map[string]string{dataKey: `{"version":2}`, "sha256": "0"} }, errNewer},
 		"an owner too many":    {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[3,") }, errGarbage},
 		"an owner below none":  {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[-2,") }, errGarbage},
 		"no term":              {func(o *corev1.ConfigMap) { replace(o, seal, ",1800000000]", ",0]") }, errGarbage},
@@ -86,21 +89,31 @@ func TestTheObjectIsReadAsItWasWritten(t *testing.T) {
 }
 
 // What a newer version wrote says who owns what there: whoever cannot read it must not
-// write over it.
-// mutation: a look that takes it for garbage makes this fail.
+// write over it, and its Lease must end, so that the newer ones take its partitions.
+// mutation: a look that takes it for garbage, or a Lease that is renewed, or is not when the object
+// can be read again, makes this fail.
 func TestWhatANewerVersionWroteIsLeftAlone(t *testing.T) {
 	api, clock, key := graves(t, 0, "a"), clocktesting.NewFakeClock(time.Unix(1e9, 0)), client.ObjectKey{Namespace: "ns", Name: ObjectName}
 	var written, stands corev1.ConfigMap
 	k := New(Options{
 		Client: api, Namespace: "ns", Member: "a", Handler: &calls{}, Clock: clock, Spread: func() float64 { return 0.5 }, Log: logr.Discard(),
 	})
+	own, lease := &ownLease{client: api, namespace: "ns", member: "a", lease: k.timing.Lease}, &coordinationv1.Lease{}
 	rounds := func(n int) (last error) {
 		for range n {
-			k.apply(func(m *rules.Member, now rules.Time) { m.Renewed(now, now) })
+			if err := k.renew(t.Context(), own); err != nil {
+				t.Fatal(err)
+			}
 			clock.Step(time.Second)
 			last = k.round(t.Context(), &leader{})
 		}
 		return last
+	}
+	renewed := func() time.Time {
+		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: LeasePrefix + "a"}, lease); err != nil {
+			t.Fatal(err)
+		}
+		return lease.Spec.RenewTime.Time
 	}
 	if err := rounds(20); err != nil || k.count() != Partitions {
 		t.Fatalf("it owns %d, error %v", k.count(), err)
@@ -113,11 +126,21 @@ func TestWhatANewerVersionWroteIsLeftAlone(t *testing.T) {
 	if err := api.Update(t.Context(), &written); err != nil {
 		t.Fatal(err)
 	}
+	noticed := clock.Now()
 	if err := rounds(20); !errors.Is(err, errNewer) || k.count() != 0 {
 		t.Errorf("it owns %d, error %v", k.count(), err)
 	}
+	if at := renewed(); at.After(noticed) {
+		t.Errorf("its Lease was renewed at %s, and it noticed at %s", at, noticed)
+	}
 	if err := api.Get(t.Context(), key, &stands); err != nil || stands.ResourceVersion != written.ResourceVersion {
 		t.Errorf("it was written over (error %v)", err)
+	}
+	if err := api.Delete(t.Context(), &stands); err != nil {
+		t.Fatal(err)
+	}
+	if err := rounds(20); err != nil || k.until.Load().session == 0 || clock.Since(renewed()) > time.Second {
+		t.Errorf("without the object: its Lease was renewed %s ago, error %v", clock.Since(renewed()), err)
 	}
 }
 

@@ -5,6 +5,7 @@ package scrape
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -16,7 +17,6 @@ import (
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -31,7 +31,7 @@ const (
 	maxKept = 100
 	keptFor = 30 * time.Second
 	// goodFor is for how long a token has the limit of those that were good, and is good while the
-	// API server cannot be asked.
+	// API server is away.
 	goodFor    = time.Hour
 	askTimeout = 5 * time.Second
 )
@@ -39,7 +39,7 @@ const (
 // Filter is what controller-runtime puts in front of the metrics.
 func Filter(config *rest.Config, _ *http.Client) (metricsserver.Filter, error) {
 	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
-		g := &guard{config: rest.AnonymousClientConfig(config), next: next, log: log, clock: clock.RealClock{}, limits: newLimits()}
+		g := &guard{config: rest.AnonymousClientConfig(config), next: next, log: log, clock: clock.RealClock{}, limits: newLimits(), bound: askTimeout}
 		g.good, g.refused = map[sum]kept{}, map[sum]kept{}
 		return g, nil
 	}, nil
@@ -52,6 +52,7 @@ type guard struct {
 	log    logr.Logger
 	clock  clock.PassiveClock
 	limits *limits
+	bound  time.Duration // of a question
 
 	mu            sync.Mutex
 	good, refused map[sum]kept // apart: refusals, of which anybody can have many, take no place of what is good
@@ -86,7 +87,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask says with which code to answer. What the API server said is kept for a while, and a yes for
-// longer while it cannot be asked.
+// longer while it is away. A request that ends does not end its question: else whoever sends one
+// and leaves would see to it that the API server is never heard.
 func (g *guard) ask(ctx context.Context, token, path, address string) (code int) {
 	of, now := sum(sha256.Sum256([]byte(path+" "+token))), g.clock.Now()
 	found := g.known(of, now)
@@ -96,10 +98,11 @@ func (g *guard) ask(ctx context.Context, token, path, address string) (code int)
 	case !g.limits.allow(address, found.code == http.StatusOK, now):
 		return http.StatusTooManyRequests
 	}
-	code, err := g.review(ctx, token, path)
+	code, err := g.review(context.WithoutCancel(ctx), token, path)
 	if err != nil {
 		g.log.Info("The API server cannot be asked who may get metrics", "cause", err.Error())
-		if found.code == http.StatusOK { // else metrics would be away when they tell of the API server
+		if found.code == http.StatusOK && isAway(err) { // else metrics would be away when they tell of the API server
+			g.postpone(of)
 			return found.code
 		}
 		return http.StatusServiceUnavailable
@@ -132,9 +135,32 @@ func addressOf(r *http.Request) string {
 	return host
 }
 
-// review asks the API server, with the token.
+// isAway says whether an error is that of an API server that is away. One that refuses to answer,
+// as what it is asked too often, is not: the holder of a token could see to that.
+func isAway(err error) bool {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return status.Status().Code >= http.StatusInternalServerError
+	}
+	var failed net.Error // a time-out is one, too
+	return errors.As(err, &failed)
+}
+
+// postpone has the API server, which is away, not be asked for a while about a token that was good:
+// who sends it again gets metrics without a wait. When that ends stays.
+func (g *guard) postpone(of sum) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if found, is := g.good[of]; is { // else it was refused meanwhile
+		found.until = g.clock.Now().Add(keptFor)
+		g.good[of] = found
+	}
+}
+
+// review asks the API server once, with the token. It is told the bound, too: a question that waits
+// in line there since others of that user are many is refused by it before that, and not
+// cut off here.
 func (g *guard) review(ctx context.Context, token, path string) (code int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.bound)
 	defer cancel()
 	config := rest.CopyConfig(g.config)
 	config.BearerToken = token
@@ -142,9 +168,10 @@ func (g *guard) review(ctx context.Context, token, path string) (code int, err e
 	if err != nil {
 		return 0, fmt.Errorf("client: %w", err)
 	}
-	answer, err := api.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+	var answer authorizationv1.SelfSubjectAccessReview
+	err = api.RESTClient().Post().Resource("selfsubjectaccessreviews").Timeout(g.bound).MaxRetries(0).Body(&authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}},
-	}, metav1.CreateOptions{})
+	}).Do(ctx).Into(&answer)
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return http.StatusUnauthorized, nil

@@ -4,12 +4,14 @@ package scrape
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +185,98 @@ func TestWhoGotMetricsGetsThemWhileTheAPIServerIsAway(t *testing.T) {
 			t.Errorf("after %s: %d and %d; want %d and %d", c.after, good, bad, c.good, c.bad)
 		}
 	}
+}
+
+// Whose right was taken away cannot have the API server seem away (S44): not by going before it
+// answers, and not by asking it so often that it refuses.
+// mutation: a question that ends with its request, an answer of any code that counts as none, a
+// client that tries again, or a question that may wait in line until it is cut off makes this fail.
+func TestWhoSeesToItThatTheAPIServerIsNotAskedGetsNoMetrics(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int // of the API server
+		leaves bool
+		want   int
+	}{
+		"who leaves at once":       {http.StatusUnauthorized, true, http.StatusUnauthorized},
+		"who asks too often":       {http.StatusTooManyRequests, false, http.StatusServiceUnavailable},
+		"who asks what cannot be":  {http.StatusBadRequest, false, http.StatusServiceUnavailable},
+		"where there is no review": {http.StatusNotFound, false, http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked int
+			g, clock := newGuard(t, knows(t, &asked, "good")), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+			g.clock = clock
+			if code := get(t, g, scheme+"good"); code != http.StatusOK {
+				t.Fatalf("before: %d", code)
+			}
+			g.config = answers(t, func(w http.ResponseWriter, r *http.Request) {
+				if bound := r.URL.Query().Get("timeout"); bound != askTimeout.String() {
+					t.Errorf("the API server may take %q", bound)
+				}
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(c.code)
+			})
+			clock.SetTime(clock.Now().Add(keptFor + time.Second))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.leaves {
+				cancel()
+			}
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", http.NoBody)
+			r.Header.Set("Authorization", scheme+"good")
+			w := httptest.NewRecorder()
+			if g.ServeHTTP(w, r); w.Code != c.want {
+				t.Errorf("%d; want %d", w.Code, c.want)
+			}
+		})
+	}
+}
+
+// Scrapers whose time-out is short get metrics while the API server hangs, and do not wait for each
+// other (A6).
+// mutation: a question anew for each request makes this fail, and so does an hour
+// that begins again.
+func TestAnAPIServerThatIsAwayIsNotAskedForEachRequest(t *testing.T) {
+	for name, how := range map[string]http.HandlerFunc{
+		"it hangs": func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // else it does not notice who leaves
+			<-r.Context().Done()
+		},
+		"it fails":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"it ends connections": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before int
+			var asked atomic.Int64
+			g, clock := newGuard(t, knows(t, &before, "good")), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+			g.clock = clock
+			gets := func(what string, want int, questions int64) {
+				t.Helper()
+				if code := get(t, g, scheme+"good"); code != want || asked.Load() != questions {
+					t.Errorf("%s: %d after %d questions; want %d after %d", what, code, asked.Load(), want, questions)
+				}
+			}
+			gets("before", http.StatusOK, 0)
+			g.config = answers(t, func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				how(w, r)
+			})
+			g.bound = time.Second
+			clock.SetTime(clock.Now().Add(goodFor - keptFor/2))
+			gets("the first", http.StatusOK, 1)
+			gets("the second", http.StatusOK, 1)
+			clock.SetTime(clock.Now().Add(keptFor / 2))
+			gets("after the hour", http.StatusServiceUnavailable, 2)
+		})
+	}
+}
+
+// answers is an API server that answers so.
+func answers(t *testing.T, how http.HandlerFunc) *rest.Config {
+	t.Helper()
+	s := httptest.NewServer(how)
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL}
 }
 
 // yes is an API server that allows everything, and counts.

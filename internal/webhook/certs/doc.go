@@ -24,9 +24,12 @@
 //     an hour before it signs. Nothing is restarted.
 //   - Clocks that differ by up to an hour do no harm: everything is valid from an hour before
 //     it was made.
-//   - What a clock made that is more than a day ahead is replaced by the next replica that looks
+//   - What a clock made that is more than an hour ahead is replaced by the next replica that looks
 //     and whose clock is right, with a certificate that does for both. Where that clock is past the
 //     end of the authority, each replaces the other's, once a look, until the clock is right.
+//   - To a clock that is behind by more than an hour, that of the others is ahead. It replaces what
+//     they made, once after each renewal, by one that is as good to all. Where it is behind by
+//     the life of an authority, each replaces the other's, once a look, until the clock is right.
 //   - What is in the Secret and cannot be used (not PEM, keys that do not fit, other names, ended)
 //     is made anew, and so is a Secret that was deleted: that is the way to replace a key that
 //     leaked. Until each replica has looked, for half a minute, calls of the API server may fail,

@@ -26,7 +26,6 @@ const (
 	servingLead   = 30 * day // renewed that long before the end
 	settle        = time.Hour
 	skew          = time.Hour // clocks may differ by that much
-	ahead         = day       // what begins later than that was made by a clock that is ahead
 )
 
 // pair is a certificate with its key.
@@ -109,8 +108,9 @@ func (m material) issuer(now time.Time) pair {
 	return known[len(known)-1]
 }
 
-// ahead says whether a clock that is ahead made it.
-func (p pair) ahead(now time.Time) bool { return p.cert.NotBefore.After(now.Add(ahead)) }
+// ahead says whether a clock made it that is ahead of this one by more than skew, so nobody takes
+// it yet who has the time of this one.
+func (p pair) ahead(now time.Time) bool { return p.cert.NotBefore.After(now) }
 
 func (p pair) left(now time.Time) time.Duration { return p.cert.NotAfter.Sub(now) }
 

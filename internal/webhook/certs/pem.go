@@ -25,7 +25,7 @@ const (
 	blockKey  = "PRIVATE KEY"
 
 	// maxAuthorities bounds what is read from a Secret; there are two at the most, for a year,
-	// and one more of each clock that is far ahead.
+	// and one more of each clock that is wrong.
 	maxAuthorities = 8
 )
 

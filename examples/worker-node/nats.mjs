@@ -8,22 +8,31 @@ const env = process.env;
 export const prefix = env.SYNCOPATE_PREFIX ?? "syncopate"; // the operator's --nats-prefix
 export const stream = `${prefix.toUpperCase().replaceAll("-", "_")}_JOBS`;
 
-// address reads one of NATS_URL, or ends the process. The library leaves out the login in it, and quotes one that it cannot read.
+// refuse ends the process. It quotes nothing: a password may be anywhere in an address that cannot be read.
+function refuse(want) {
+  console.error(`NATS_URL: want ${want}; in a user or password write what URLs use as %XX`);
+  return process.exit(2);
+}
+
+// address reads one of NATS_URL. The library leaves out the login in it, and quotes one that it cannot read. A user without a password
+// is a token.
 function address(text) {
   try {
     const { protocol, username, password, host, pathname, search, hash } = new URL(text.includes("://") ? text : `nats://${text}`);
-    if (["nats:", "tls:"].includes(protocol) && host && !`${pathname}${search}${hash}`.replace("/", ""))
-      return { host, user: decodeURIComponent(username), pass: decodeURIComponent(password), tls: protocol === "tls:" };
+    const [user, pass] = [username, password].map(decodeURIComponent), login = pass ? { user, pass } : { token: user };
+    if (["nats:", "tcp:", "tls:"].includes(protocol) && host && !`${pathname}${search}${hash}`.replace("/", ""))
+      return { host, login: user && JSON.stringify(login), tls: protocol === "tls:" };
   } catch { /* its text may have the password */ }
-  console.error("NATS_URL: want nats://[user:password@]host[:port], or tls://; in a user or password write what URLs use as %XX");
-  return process.exit(2);
+  return refuse("nats://[user:password@ or token@]host[:port], or tls://, and an IPv6 address in brackets");
 }
-const all = (env.NATS_URL || "nats://127.0.0.1:4222").split(",").map(address);
-const { user, pass } = all.find((one) => one.user) ?? { user: env.NATS_USER, pass: env.NATS_PASSWORD };
+const all = (env.NATS_URL || "nats://127.0.0.1:4222").split(",").map((one) => one.trim()).filter(Boolean).map(address);
+const logins = new Set(all.map((one) => one.login).filter(Boolean)); // the library has one for all servers
+if (!all.length || logins.size > 1) refuse("servers with one login");
+const login = logins.size ? JSON.parse([...logins][0]) : { user: env.NATS_USER, pass: env.NATS_PASSWORD };
 
 // Credentials rotate, so a refused login is no reason to give up; and without pings nothing tells that a connection went silent.
 const options = {
-  servers: all.map((one) => one.host), user, pass, inboxPrefix: env.INBOX_PREFIX ?? "_INBOX",
+  servers: all.map((one) => one.host), ...login, inboxPrefix: env.INBOX_PREFIX ?? "_INBOX",
   maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000,
 };
 if (env.NATS_CA || env.NATS_CERT || all.some((one) => one.tls))

@@ -63,7 +63,7 @@ function read(m) {
   job.traceparent = get("traceparent"); // W3C trace context, the parent of a span for this job; empty if there are no traces
   job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
   if (Object.values(job.fences).some((n) => !(n > 0))) return; // NaN, too
-  job.stop = (word) => { job.word ??= word; abort.abort(); }; // the first one counts
+  job.stop = (word) => { if (job.word !== "ack") job.word = word; abort.abort(); }; // "ack": it is not wanted, whatever comes later
   return job;
 }
 

@@ -76,15 +76,17 @@ Message = collections.namedtuple("Message", "subject reply status headers body")
 def read_address(url):
     """Host and port, and the login: that in the address, else that of the environment. Ends the process if there is no such address."""
     try:
-        at = urlparse(url if "://" in url else "nats://" + url)
-        if at.scheme == "nats" and at.hostname and not (at.path.strip("/") or at.params or at.query or at.fragment):
-            user, password = at.username or os.environ.get("NATS_USER"), os.environ.get("NATS_PASSWORD", "")
+        at = urlparse(url.strip() if "://" in url else "nats://" + url.strip())
+        one = at.netloc.count("@") < 2 and "," not in at.netloc  # server
+        if at.scheme in ("nats", "tcp") and at.hostname and one and not (at.path.strip("/") or at.params or at.query or at.fragment):
+            user, password = os.environ.get("NATS_USER"), os.environ.get("NATS_PASSWORD", "")
             if at.username:
-                user, password = unquote(user), unquote(at.password or "")
-            return (at.hostname, at.port or 4222), {"user": user, "pass": password} if user else {}
+                user, password = unquote(at.username), at.password and unquote(at.password)
+            login = {"user": user, "pass": password} if password is not None else {"auth_token": user}
+            return (at.hostname, at.port or 4222), login if user else {}
     except ValueError:  # its text quotes the address, and a password may be in that
         pass
-    log("NATS_URL: want nats://[user:password@]host[:port], without TLS; in a user or password write what URLs use as %XX")
+    log("NATS_URL: want one nats://[user:password@ or token@]host[:port], without TLS; in a user or password write what URLs use as %XX")
     sys.exit(2)
 
 
@@ -283,8 +285,9 @@ class Job:
         return [ack for ack in list(self.acks.values()) if ack]
 
     def stop(self, word):
-        """Ends the job without a result; the first word is what it is settled with."""
-        self.word = self.word or word
+        """Ends the job without a result, and is settled with the word; ACK, that it is not wanted, stays."""
+        if self.word != ACK:
+            self.word = word
         self.stopped.set()
 
 

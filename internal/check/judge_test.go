@@ -144,6 +144,9 @@ var cases = map[string]struct {
 		f.Partitions.Owners[0].Renewed = now.Add(-2*time.Minute - 5*time.Second)
 		f.Server.Clock.Offset, f.NATS.Clock.Offset, f.Redis.Clock.Offset = -2*time.Minute, -2*time.Minute, -2*time.Minute
 	}, map[Code]Verdict{ClocksApart: Failed}},
+	"an owner by a clock that is behind the API server's": {func(f *Facts) {
+		f.Partitions.Owners[0].Renewed, f.Server.Clock.Offset = now.Add(-5*time.Second), 2*time.Minute
+	}, map[Code]Verdict{ClocksApart: Failed}},
 	"an owner without a Lease": {func(f *Facts) { f.Partitions.Owners[0].NoLease = true }, map[Code]Verdict{PartitionOwners: Failed}},
 	"an owner that is late": {
 		func(f *Facts) { f.Partitions.Owners[0].Renewed = now.Add(-15*time.Second - leaseGrace) }, nil,

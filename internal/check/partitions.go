@@ -20,7 +20,7 @@ func judgePartitions(f Facts) []Finding {
 	case p.Leader:
 		return PartitionOwners.ok("one leader drives all runs (--ownership=leader)")
 	}
-	now := f.Now.Add(f.Server.Clock.Offset) // replicas renew by clocks of the cluster, and that of this machine may be wrong
+	now := f.Now.Add(min(0, f.Server.Clock.Offset)) // clocks of replicas may be this machine's or the API server's: late is what is late by both
 	var found []Finding
 	if len(p.Unowned) > 0 {
 		found = append(found, PartitionOwners.find(Failed, hint, "%d of %d partitions have no owner: %s", len(p.Unowned), p.Total, some(texts(p.Unowned))))

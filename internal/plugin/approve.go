@@ -97,11 +97,15 @@ func (a *app) decide(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
+	seen := sightingOf(run)
+	if d.wait > 0 {
+		_ = seen.again(ctx, c) // its end is looked for from here on; without that, from its last write on
+	}
 	made, err := actions.Decide(ctx, c, run, actions.Decision{What: d.what, Step: d.step, Comment: d.comment, Output: d.output}, a.Clock.Now())
 	if err != nil {
 		return err
 	}
-	return a.follow(ctx, c, run, made, d.wait)
+	return a.follow(ctx, c, seen, made, d.wait)
 }
 
 // completeApprovals offers the names of runs, then those of the steps of one that

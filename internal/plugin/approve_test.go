@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -45,6 +46,73 @@ type court struct {
 	created []v1alpha1.StepApproval
 	applied func(*v1alpha1.WorkflowRun, *v1alpha1.StepApproval)
 	refuse  error
+}
+
+// forgetful is a cluster that deletes runs as they end. Its lists are of version 500, and its
+// events are as old as that.
+func forgetful(k *court, ended v1alpha1.RunPhase) interceptor.Funcs {
+	var last *v1alpha1.WorkflowRun
+	k.applied = func(run *v1alpha1.WorkflowRun, a *v1alpha1.StepApproval) {
+		apply(run, a)
+		run.Status.Phase, run.Status.CompletedAt = ended, new(metav1.Unix(1, 0))
+		last = run
+	}
+	return interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			runs, is := list.(*v1alpha1.WorkflowRunList)
+			if is {
+				runs.ResourceVersion = "500"
+			}
+			if is && last != nil {
+				return nil
+			}
+			err := c.List(ctx, list, opts...)
+			if is {
+				runs.ResourceVersion = "500"
+			}
+			return err
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*v1alpha1.WorkflowRun); is && last != nil {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "workflowruns"}, key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+			events := watch.NewFakeWithChanSize(1, false)
+			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Raw.ResourceVersion == "500" {
+				events.Delete(last)
+			}
+			events.Stop()
+			return events, nil
+		},
+	}
+}
+
+// The approval is the last step of a run with ttlSecondsAfterFinished 0, which has waited for long.
+//
+// mutations: a decision that takes the run that is gone for an error, or looks at events since the
+// run was written last, makes this fail.
+func TestADecisionThatEndsARunThatIsDeletedAtOnce(t *testing.T) {
+	for verb, c := range map[string]struct {
+		ended v1alpha1.RunPhase
+		want  string
+	}{"approve": {v1alpha1.RunSucceeded, "step publish is Succeeded\n"}, "reject": {v1alpha1.RunFailed, "step publish is Failed\n"}} {
+		k := newCourt(t, asking(waiting))
+		cluster, _, err := k.cluster()
+		if err != nil {
+			t.Fatal(err)
+		}
+		under, ok := cluster.(client.WithWatch)
+		if !ok {
+			t.Fatalf("%T cannot watch", cluster)
+		}
+		over := interceptor.NewClient(under, forgetful(k, c.ended))
+		k.cluster = func() (client.Client, string, error) { return over, "team-a", nil }
+		if out := k.must(verb, "report", "publish"); !strings.HasSuffix(out, c.want) {
+			t.Errorf("%s: %q", verb, out)
+		}
+	}
 }
 
 func newCourt(t *testing.T, objects ...client.Object) *court {

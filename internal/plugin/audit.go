@@ -135,7 +135,7 @@ func mendedText(err error) string {
 	if err == nil {
 		return "mended"
 	}
-	return err.Error()
+	return OneLine(err)
 }
 
 func (t *auditTold) tell(a *app, format string) error {
@@ -169,7 +169,7 @@ func (t *auditTold) table(out io.Writer) error {
 		if run == "" {
 			run = "(gone)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Kind, run, f.Message)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Kind, run, oneLine(f.Message))
 		about := f.Kind.About()
 		if t.Mended != nil {
 			fmt.Fprintf(w, "\t\t-> %s\n", t.Mended[i])
@@ -181,7 +181,7 @@ func (t *auditTold) table(out io.Writer) error {
 		fmt.Fprintf(w, "\t\t-> %s\n", about.Advice())
 	}
 	for _, part := range slices.Sorted(maps.Keys(t.Unread)) {
-		fmt.Fprintf(w, "Unread\t\t%s: %s\n", part, t.Unread[part])
+		fmt.Fprintf(w, "Unread\t\t%s: %s\n", part, oneLine(t.Unread[part]))
 	}
 	return w.Flush()
 }

@@ -16,8 +16,8 @@ import (
 
 // follow waits until the run shows the decision, where it can do so soon. A decision that is stored
 // is no failure if that takes longer.
-func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, made *v1alpha1.StepApproval, limit time.Duration) error {
-	step := made.Spec.Step
+func (a *app) follow(ctx context.Context, c client.Reader, seen *sighting, made *v1alpha1.StepApproval, limit time.Duration) error {
+	run, step := seen.run, made.Spec.Step
 	fmt.Fprintf(a.Out, "step %s of run %s/%s: %s (StepApproval %s)\n", step, run.Namespace, run.Name,
 		runview.Decided(actions.Status(made), a.Clock.Now()), made.Name)
 	if limit == 0 {
@@ -27,10 +27,10 @@ func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.Workflo
 		a.note("the step is %s: the decision counts when it begins to wait for approval", phase)
 		return nil
 	}
-	s, late, err := settled(ctx, c, run, step, limit)
+	s, late, err := settled(ctx, c, seen, step, limit)
 	switch {
 	case late && err != nil:
-		a.note("whether the run shows it after %s is not known: %v", limit, err)
+		a.note("whether the run shows it after %s is not known: %s", limit, OneLine(err))
 		return nil
 	case late:
 		a.note("the run does not show it after %s; to see why: kubectl syncopate why %s -n %s", limit, run.Name, run.Namespace)
@@ -47,15 +47,20 @@ func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.Workflo
 }
 
 // settled is the status of a step as soon as it is decided or over. late says that
-// this takes longer.
-func settled(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string, limit time.Duration) (s v1alpha1.StepStatus, late bool, err error) {
+// this takes longer. A decision may end its run, and that may be deleted at once.
+func settled(ctx context.Context, c client.Reader, seen *sighting, step string, limit time.Duration) (s v1alpha1.StepStatus, late bool, err error) {
 	late, err = until(ctx, limit, func(ctx context.Context) (bool, error) {
-		var now v1alpha1.WorkflowRun
-		if err := readAgain(ctx, c, run, &now); err != nil {
+		if err := seen.again(ctx, c); err != nil {
 			return false, err
 		}
-		s = actions.Step(&now, step)
+		s = actions.Step(seen.run, step)
 		return s.Approval != nil || actions.Over(s.Phase), nil
 	})
+	if gone(err) && !late {
+		var last *v1alpha1.WorkflowRun
+		if last, err = whenGone(ctx, c, seen, err); err == nil {
+			s = actions.Step(last, step)
+		}
+	}
 	return s, late, err
 }

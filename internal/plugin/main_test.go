@@ -110,7 +110,7 @@ func (s selecting) List(ctx context.Context, list client.ObjectList, opts ...cli
 		if run.Status != nil {
 			phase = string(run.Status.Phase)
 		}
-		return !selector.Matches(fields.Set{"status.phase": phase})
+		return !selector.Matches(fields.Set{"status.phase": phase, "metadata.name": run.Name})
 	})
 	return err
 }

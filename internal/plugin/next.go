@@ -62,6 +62,9 @@ With -f the schedule is read from a file, and no cluster is asked.`,
 			if err != nil {
 				return err
 			}
+			if held := heldBy(s); held != "" {
+				a.note("No run is started now: %s.", held)
+			}
 			if format == formatJSON {
 				return a.writeJSON(slots)
 			}
@@ -92,8 +95,8 @@ func scheduleOf(ctx context.Context, a *app, file string, names []string) (*v1al
 		return nil, fmt.Errorf("read the schedule: %w", err)
 	}
 	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(text, &kind); err == nil && kind.Kind != "Schedule" {
-		return nil, fmt.Errorf("%s has kind %q, need a Schedule", file, kind.Kind)
+	if err := yaml.Unmarshal(text, &kind); err == nil && kind.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("Schedule") {
+		return nil, fmt.Errorf("%s has kind %q of %q, need a Schedule of %s", file, kind.Kind, kind.APIVersion, v1alpha1.GroupVersion)
 	}
 	if err := probe.Decode(text, s); err != nil {
 		return nil, fmt.Errorf("read schedule of %s: %w", file, err)
@@ -133,9 +136,6 @@ func heldBy(s *v1alpha1.Schedule) v1alpha1.SlotReason {
 }
 
 func nextTable(a *app, s *v1alpha1.Schedule, slots []nextSlot) error {
-	if held := heldBy(s); held != "" {
-		a.note("No run is started now: %s.", held)
-	}
 	if len(slots) == 0 {
 		a.note("There is no slot within nine years.")
 		return nil

@@ -39,14 +39,19 @@ func TestNextShowsTheSlotsOfAFile(t *testing.T) {
 
 func TestNextSaysWhatIsWrong(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("kind: Schedule\nspec: {cron: [\"61 * * * *\"]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("apiVersion: syncopate.dev/v1alpha1\nkind: Schedule\nspec: {cron: [\"61 * * * *\"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(other, []byte("apiVersion: example.org/v1\nkind: Schedule\nspec: {cron: [\"1 * * * *\"]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		`minute "61"`:     {"-f", bad},
-		"need 1 to 1000":  {"-f", bad, "--count", "0"},
-		"need the name":   {},
-		"no such file":    {"-f", bad + "x"},
+		`minute "61"`:    {"-f", bad},
+		"need 1 to 1000": {"-f", bad, "--count", "0"},
+		"need the name":  {},
+		"no such file":   {"-f", bad + "x"},
+		"need a Schedule of syncopate.dev/v1alpha1": {"-f", other},
 		"need a Schedule": {"-f", testenv.Root("config", "samples", "linear.yaml")},
 	} {
 		if _, _, err := nextOf(t, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -72,9 +77,11 @@ func TestNextReadsAFileAsTheAPIServerDoes(t *testing.T) {
 
 // mutation: next that does not look at suspend makes this fail.
 func TestNextSaysThatAScheduleIsSuspended(t *testing.T) {
-	out, notes, err := nextOf(t, "-f", scheduleFile(t, `{cron: ["0 3 * * *"], suspend: true}`))
-	if err != nil || !strings.Contains(out, "2026-03-29T03:00:00Z") || notes != "No run is started now: Suspended.\n" {
-		t.Errorf("%q, %q, %v", out, notes, err)
+	for _, format := range []string{"table", "json"} {
+		out, notes, err := nextOf(t, "-o", format, "-f", scheduleFile(t, `{cron: ["0 3 * * *"], suspend: true}`))
+		if err != nil || !strings.Contains(out, "2026-03-29T03:00:00Z") || notes != "No run is started now: Suspended.\n" {
+			t.Errorf("%s: %q, %q, %v", format, out, notes, err)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ predicted for it, so that you see what to believe. The cluster is only read.`,
 }
 
 // errNoPolicy is returned for a file with something else. No retry helps.
-var errNoPolicy = errors.New("no LockPolicy in it")
+var errNoPolicy = errors.New("no LockPolicy in it, of " + v1alpha1.GroupVersion.String())
 
 func policyFile(name string) (*v1alpha1.LockPolicy, error) {
 	if name == "" {
@@ -81,7 +81,7 @@ func policyFile(name string) (*v1alpha1.LockPolicy, error) {
 	if err := probe.Decode(raw, p); err != nil {
 		return nil, fmt.Errorf("read policy %s: %w", name, err)
 	}
-	if p.Kind != "LockPolicy" {
+	if p.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("LockPolicy") {
 		return nil, fmt.Errorf("read policy %s: %w", name, errNoPolicy)
 	}
 	return p, nil

@@ -24,6 +24,7 @@ func TestSimulate(t *testing.T) {
 	}
 	polls := write("polls.yaml", "apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {name: x}\nspec: {workloadClasses: [x], runLock: {wait: {mode: Poll}}}\n")
 	other := write("other.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
+	foreign := write("foreign.yaml", "apiVersion: example.org/v1\nkind: LockPolicy\nmetadata: {name: x}\nspec: {workloadClasses: [x]}\n")
 	typo := write("typo.yaml", "kind: LockPolicy\nspec: {workloadClass: [x]}\n")
 	quiet, busy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}, &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "busy"}}
 	busy.Status = &v1alpha1.LockPolicyStatus{Contention: &v1alpha1.LockContention{P95LockWaitMillis: 480}}
@@ -36,6 +37,7 @@ func TestSimulate(t *testing.T) {
 		"no file":                    {[]string{"--from", "lockpol/busy"}, []string{"need -f FILE"}},
 		"a file that is not there":   {[]string{"-f", dir + "/none", "--from", "lockpol/busy"}, []string{"read policy"}},
 		"another kind":               {[]string{"-f", other, "--from", "lockpol/busy"}, []string{"no LockPolicy in it"}},
+		"another group":              {[]string{"-f", foreign, "--from", "lockpol/busy"}, []string{"no LockPolicy in it"}},
 		"a field that is unknown":    {[]string{"-f", typo, "--from", "lockpol/busy"}, []string{"unknown field"}},
 		"another reference":          {[]string{"-f", polls, "--from", "busy"}, []string{"need lockpol/NAME"}},
 		"a policy that is not there": {[]string{"-f", polls, "--from", "lockpol/none"}, []string{"not found"}},

@@ -121,17 +121,16 @@ func (a *workflows) start(ctx context.Context, c client.Client, run *v1alpha1.Wo
 
 // awaitEnd waits until a run has ended. Its error says that it did not succeed.
 func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, limit time.Duration) error {
-	now := run
+	seen := sightingOf(run)
 	late, err := until(ctx, limit, func(ctx context.Context) (bool, error) {
-		next := &v1alpha1.WorkflowRun{}
-		if err := readAgain(ctx, c, run, next); err != nil {
+		if err := seen.again(ctx, c); err != nil {
 			return false, err
 		}
-		now = next
-		return now.Status != nil && now.Status.CompletedAt != nil, nil
+		return seen.run.Status != nil && seen.run.Status.CompletedAt != nil, nil
 	})
+	now := seen.run
 	if gone(err) && !late {
-		now, err = whenGone(ctx, c, now, err)
+		now, err = whenGone(ctx, c, seen, err)
 	}
 	switch {
 	case late && err != nil:

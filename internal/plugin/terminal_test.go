@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/audit"
 	"github.com/syncopate-dev/syncopate/internal/check"
 )
 
@@ -54,6 +55,24 @@ func TestErrorsDoNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	if got := OneLine(errors.New("no\n" + harm + " luck")); got != "no 31m ? luck" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What an audit found quotes keys of Redis, and what servers answered.
+//
+// mutations: a message, what became of a repair, or why a store is unread, as it is,
+// makes this fail.
+func TestAuditsDoNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
+	const said = "no\n" + harm + "\x1b luck"
+	told := &auditTold{Mended: []string{mendedText(errors.New(said))}}
+	told.Findings, told.Unread = []audit.Finding{{Message: said}}, map[audit.Part]string{"slots": said}
+	for _, format := range []string{formatTable, formatJSON} {
+		var out strings.Builder
+		if err := told.tell(&app{Env: Env{Out: &out}}, format); err == nil || format == formatTable && strings.Count(out.String(), "no 31m ? luck") != 3 ||
+			strings.ContainsAny(out.String(), "\x1b\u009b\u202e") {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
+		}
 	}
 }
 

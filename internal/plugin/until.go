@@ -86,16 +86,50 @@ func pauses() wait.DelayFunc {
 	}
 }
 
-// readAgain reads a run that was read or made before.
-func readAgain(ctx context.Context, c client.Reader, run, now *v1alpha1.WorkflowRun) error {
-	err := c.Get(ctx, client.ObjectKeyFromObject(run), now)
-	if err == nil && now.UID != run.UID {
+// sighting is a run that is waited for, as it was seen last.
+type sighting struct {
+	run *v1alpha1.WorkflowRun
+	// since is a version of the API server's state in which the run was there: that of the last
+	// list that had it, or else of the run's last write, which may be long ago.
+	since string
+	alone bool // runs may be read, not listed
+}
+
+func sightingOf(run *v1alpha1.WorkflowRun) *sighting {
+	return &sighting{run: run, since: run.ResourceVersion}
+}
+
+// again looks at the run once more.
+func (s *sighting) again(ctx context.Context, c client.Reader) error {
+	now, since, err := s.read(ctx, c)
+	if err == nil && now.UID != s.run.UID {
 		err = errReplaced
 	}
 	if err != nil {
-		return fmt.Errorf("run %s/%s: %w", run.Namespace, run.Name, err)
+		return fmt.Errorf("run %s/%s: %w", s.run.Namespace, s.run.Name, err)
 	}
+	s.run, s.since = now, since
 	return nil
+}
+
+// read lists the one run, since a list says of which version it is.
+func (s *sighting) read(ctx context.Context, c client.Reader) (now *v1alpha1.WorkflowRun, since string, err error) {
+	if !s.alone {
+		var list v1alpha1.WorkflowRunList
+		err := c.List(ctx, &list, client.InNamespace(s.run.Namespace), client.MatchingFields{"metadata.name": s.run.Name})
+		switch s.alone = apierrors.IsForbidden(err); {
+		case s.alone:
+		case err != nil:
+			return nil, "", err
+		case len(list.Items) == 0:
+			return nil, "", apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), s.run.Name)
+		default:
+			return &list.Items[0], list.ResourceVersion, nil
+		}
+	}
+	now = &v1alpha1.WorkflowRun{}
+	err = c.Get(ctx, client.ObjectKeyFromObject(s.run), now)
+	return now, now.ResourceVersion, err
 }
 
 // stays says whether the same question would get the same answer.

@@ -39,7 +39,7 @@ func oursIsRedis(ctx context.Context, c client.Reader, r *store.Store) error {
 }
 
 // lettersOfOurs connects to the dead letters of which some are to be redriven. They may be another
-// cluster's as far as nobody tells: who redrives needs no rights in the cluster.
+// cluster's as far as nobody tells: who redrives needs no rights in the cluster. A note says so.
 func lettersOfOurs(ctx context.Context, a *app) (*deadletters.Store, error) {
 	d, err := a.letters(ctx)
 	if err != nil {
@@ -54,9 +54,12 @@ func lettersOfOurs(ctx context.Context, a *app) (*deadletters.Store, error) {
 			err = same(ctx, c, theirs, "its streams say")
 		}
 	}
-	if errors.Is(err, errOtherCluster) {
+	switch {
+	case errors.Is(err, errOtherCluster):
 		d.Close()
 		return nil, whose("NATS", err)
+	case err != nil:
+		a.note("warning: whether NATS is your kubeconfig's cluster's is not known: %s", OneLine(err))
 	}
 	return d, nil
 }

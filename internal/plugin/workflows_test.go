@@ -49,7 +49,9 @@ type starter struct {
 	phase  v1alpha1.RunPhase
 	large  bool    // its outputs are in the object store
 	hidden bool    // Workflows may not be seen
-	down   []error // what reads of runs get first
+	down   []error // what reads of runs get first; nil: what is there
+	since  string  // of which version lists are
+	poor   bool    // runs may not be listed
 	watch  func(o *client.ListOptions) (watch.Interface, error)
 }
 
@@ -59,15 +61,27 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 	c := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
 			_, is := o.(*v1alpha1.WorkflowRun)
-			if is && len(s.down) > 0 {
-				err := s.down[0]
-				s.down = s.down[1:]
+			if err := s.fault(is); err != nil {
 				return err
 			}
 			if !is && s.hidden {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
 			}
 			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			runs, is := list.(*v1alpha1.WorkflowRunList)
+			if is && s.poor {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflowruns"}, "", errors.New("no"))
+			}
+			err := s.fault(is)
+			if err == nil {
+				err = c.List(ctx, list, opts...)
+			}
+			if is && s.since != "" {
+				runs.ResourceVersion = s.since
+			}
+			return client.IgnoreNotFound(err) // a list of none
 		},
 		Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 			return s.watch((&client.ListOptions{}).ApplyOptions(opts))
@@ -101,6 +115,16 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 	}).Build()
 	s.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
 	return s
+}
+
+// fault is what a read of a run gets.
+func (s *starter) fault(is bool) error {
+	if !is || len(s.down) == 0 {
+		return nil
+	}
+	err := s.down[0]
+	s.down = s.down[1:]
+	return err
 }
 
 func TestSubmit_MakesInputsOfWhatIsGiven(t *testing.T) {
@@ -268,6 +292,41 @@ func TestSubmit_ARunThatIsDeletedWhenItHasEnded(t *testing.T) {
 			}
 			if (err == nil) != (c.fails == "") || err != nil && err.Error() != c.fails {
 				t.Errorf("%v, want %s", err, c.fails)
+			}
+		})
+	}
+}
+
+// The API server keeps events for a minute or so, and a step may be at work for longer than that
+// before its run ends and is deleted.
+//
+// mutations: a watch from the run's last write on, and a wait that needs the right to list, make
+// this fail.
+func TestSubmit_ARunThatWasSilentForLong(t *testing.T) {
+	ended := testRun("team-a", "mine", "u-new")
+	ended.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: new(metav1.Unix(1, 0))}
+	for name, poor := range map[string]bool{"": false, "no right to list": true} {
+		t.Run(name, func(t *testing.T) {
+			w, r, _ := reportOf(t, "t", 1)
+			s := newStarter(t, w, r)
+			s.since, s.poor = "500", poor
+			s.down = []error{nil, apierrors.NewNotFound(schema.GroupResource{Group: "syncopate.dev", Resource: "workflowruns"}, "mine")}
+			s.watch = func(o *client.ListOptions) (watch.Interface, error) {
+				events := watch.NewFakeWithChanSize(1, false)
+				if o.Raw.ResourceVersion == "500" {
+					events.Delete(ended)
+				} else {
+					events.Error(new(apierrors.NewResourceExpired("too old resource version").Status()))
+				}
+				events.Stop()
+				return events, nil
+			}
+			out, _, err := s.call("submit", "report", "--wait", "--name", "mine")
+			switch {
+			case poor && (err == nil || !strings.Contains(err.Error(), "is not known: too old resource version")):
+				t.Errorf("%v", err)
+			case !poor && (err != nil || !strings.HasSuffix(out, "run mine succeeded\n")):
+				t.Errorf("%q, %v", out, err)
 			}
 		})
 	}

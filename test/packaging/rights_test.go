@@ -168,6 +168,8 @@ func TestWhatPeopleMayDo(t *testing.T) {
 		{"redrive", right{all, "/secrets", "syncopate-nats", operatorNamespace}, ""},
 		{"redrive", right{all, "/secrets", "syncopate-result-keys", operatorNamespace}, ""},
 		{"redrive", right{all, runs, "", team}, "get list"},
+		{"redrive", right{all, "/namespaces", "kube-system", "kube-system"}, "get"}, // whose NATS it is
+		{"redrive", right{all, "/namespaces", team, team}, ""},
 	} {
 		if got := may(t, row.user, nil, row.right); got != row.want {
 			t.Errorf("%s: %s %q in %q: allowed %q, want %q", row.user, row.resource, row.name, row.namespace, got, row.want)

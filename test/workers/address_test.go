@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -63,16 +64,19 @@ func exitCode(t *testing.T, p Process) int {
 // An address that cannot be read is the fault of who wrote it: to try again helps nobody.
 //
 // mutations: an error of the parser that is logged, or that nobody catches, quotes the password; a
-// path, a scheme or an empty host that nobody looks at lets the worker try for ever.
+// path, a scheme, an empty host, a second host or a second login that nobody looks at lets the
+// worker try for ever.
 func TestTheSampleWorkersQuoteNoAddressThatTheyCannotUse(t *testing.T) {
 	t.Parallel()
 	for name, p := range programs(t) {
 		urls := []string{
 			"nats://worker:s3cr/et@127.0.0.1:1", "nats://worker:s3cr?et@127.0.0.1:1", "nats://worker:s3cr#et@127.0.0.1:1",
 			"nats://worker:12/s3cr@127.0.0.1:1", "nats://worker:s3cr@127.0.0.1:x", "nats://worker:s3cr@", "ws://worker:s3cr@127.0.0.1:1",
+			"nats://worker:s3cr@127.0.0.1:1,nats://other:s3cr@127.0.0.1:2", ",",
 		}
 		if name == "worker.py" {
-			urls = append(urls, "tls://worker:s3cr@127.0.0.1:1", "nats://worker:s3cr@127.0.0.1:1,nats://127.0.0.1:2")
+			urls = append(urls, "tls://worker:s3cr@127.0.0.1:1", "nats://worker:s3cr@127.0.0.1:1,nats://127.0.0.1:2",
+				"nats://a,b", "nats://worker:s3cr@a,b:4222", "a, b", "nats://worker:s3cr@a:4222,worker:s3cr@b:4222")
 		}
 		for _, url := range urls {
 			t.Run(name+" "+url, func(t *testing.T) {
@@ -155,25 +159,58 @@ func TestTheSampleWorkersSendNoLoginInTheClear(t *testing.T) {
 	}
 }
 
+// What the clients of NATS take for an address is one.
+//
+// mutations: a list that is not trimmed, or whose empty entries count, and a scheme that is not
+// known, end the worker.
+func TestTheSampleWorkersTakeAddressesAsTheClientsDo(t *testing.T) {
+	t.Parallel()
+	for name, p := range programs(t) {
+		forms := map[string]string{"tcp": " tcp://%s\n", "list": " 127.0.0.1:1, %s,"}
+		if name == "worker.py" {
+			delete(forms, "list")
+		}
+		for form, text := range forms {
+			t.Run(name+" "+form, func(t *testing.T) {
+				t.Parallel()
+				address, lines := greeting(t, `{"version":"2.12.0","max_payload":1048576,"headers":true}`)
+				runs(t, p.dir, []string{"NATS_URL=" + fmt.Sprintf(text, address)}, p.args...)
+				if line := said(t, lines); !strings.HasPrefix(line, "CONNECT ") {
+					t.Errorf("it says %q", line)
+				}
+			})
+		}
+	}
+}
+
+// A user without a password is a token.
+//
 // mutations: an address without a scheme that is not completed, a login of the environment or of
-// the address that is not read, or that is not decoded, makes this fail.
+// the address that is not read, or that is not decoded, and a token that is a user, make this fail.
 func TestTheSampleWorkersLogInAsTheyAreTold(t *testing.T) {
 	t.Parallel()
 	for name, p := range programs(t) {
-		for place, env := range map[string][]string{
-			"address":     {"NATS_URL=nats://u:p%2Fw@", "NATS_USER=other", "NATS_PASSWORD=other"},
-			"environment": {"NATS_URL=", "NATS_USER=u", "NATS_PASSWORD=p/w"},
+		type login struct {
+			User, Pass string
+			Token      string `json:"auth_token"`
+		}
+		for place, c := range map[string]struct {
+			env  []string
+			want login
+		}{
+			"address":     {[]string{"NATS_URL=nats://u:p%2Fw@", "NATS_USER=other", "NATS_PASSWORD=other"}, login{"u", "p/w", ""}},
+			"token":       {[]string{"NATS_URL=nats://t%2Fk@", "NATS_USER=other", "NATS_PASSWORD=other"}, login{"", "", "t/k"}},
+			"environment": {[]string{"NATS_URL=", "NATS_USER=u", "NATS_PASSWORD=p/w"}, login{"u", "p/w", ""}},
 		} {
 			t.Run(name+" "+place, func(t *testing.T) {
 				t.Parallel()
 				address, lines := greeting(t, `{"version":"2.12.0","max_payload":1048576,"headers":true,"auth_required":true}`)
-				runs(t, p.dir, append([]string{env[0] + address}, env[1:]...), p.args...)
-				type login struct{ User, Pass string }
+				runs(t, p.dir, append([]string{c.env[0] + address}, c.env[1:]...), p.args...)
 				var got login
 				if err := json.Unmarshal([]byte(strings.TrimPrefix(said(t, lines), "CONNECT ")), &got); err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(login{"u", "p/w"}, got); diff != "" {
+				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Error(diff)
 				}
 			})

@@ -4,6 +4,7 @@ package workers
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/syncopate-dev/syncopate/internal/traces/otlptest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -48,6 +50,37 @@ func TestTheSampleWorkersEndWellWhileNATSIsAway(t *testing.T) {
 			o.waitsForJobs(t)
 			server.Stop()
 			ends(t, p)
+		})
+	}
+}
+
+// The end of a job that is at work meanwhile is in its span.
+//
+// mutation: leave of nats.mjs that does not call last makes this fail.
+func TestTheSampleWorkersSendTheirLastSpansWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
+	for name, one := range programs(t) {
+		if name == "short.mjs" {
+			continue // it has no spans
+		}
+		hasty := hasty(t, name, one, false)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, collector := start(t), otlptest.Start(t)
+			o := operateAt(t, Config{URL: server.URL(), AckWait: time.Hour})
+			id := newJob("long")
+			if _, err := o.forge(t.Context(), id, sleep(time.Hour).bytes(), func(m *nats.Msg) {
+				m.Header.Set(protocol.HeaderTraceParent, "00-"+aTrace+"-"+aParent+"-01")
+			}); err != nil {
+				t.Fatal(err)
+			}
+			p := runs(t, hasty.dir, []string{"NATS_URL=" + server.URL(), "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}, hasty.args...)
+			o.has(t, o.names.ResultsStream(), 1)
+			server.Stop()
+			ends(t, p)
+			if got := spansOf(collector); len(got) != 1 || !strings.HasPrefix(got[0], id.String()+" below "+aParent) {
+				t.Errorf("spans %q\n%s", got, p.Output())
+			}
 		})
 	}
 }
@@ -101,76 +134,106 @@ func TestTheSampleWorkersOutliveASecondSIGTERM(t *testing.T) {
 	}
 }
 
-// deafInGrace has a job cancelled, then its grace end, then the handler.
-const deafInGrace = `
-import os, threading, worker
+// noGrace is the Python worker without a grace period. It has a place for a handler.
+const noGrace = `
+import os, signal, threading, worker
+%s
+signals = {signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+worker.GRACE = 0
+worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handle).run(lambda: signal.sigwait(signals))
+`
 
-cancelled, over, stop = threading.Event(), threading.Event(), worker.Job.stop
+// deafPython has a job end when it was cancelled and its grace has ended, in whatever order.
+const deafPython = `
+ends, stop = {worker.ACK: threading.Event(), worker.NAK: threading.Event()}, worker.Job.stop
 
 def stops(job, word):
     stop(job, word)
-    if word == worker.NAK:
-        over.set()
+    ends[word].set()
+    worker.log("cancelled" if word == worker.ACK else "grace is over")
 
 def handle(given, stopped, fences, traceparent):
-    stopped.wait()
-    cancelled.set()
-    over.wait()
+    for end in ends.values():
+        end.wait()
     return "late"
 
-worker.GRACE, worker.Job.stop = 0, stops
-worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handle).run(cancelled.wait)
+worker.Job.stop = stops
 `
 
-// deafNode is the same for Node: a timer of a tenth of a second ends after one of a millisecond.
-const deafNode = `(input, signal) => new Promise((done) => {
-  process.once("SIGTERM", () => setTimeout(done, 100, "late"));
-  const says = () => console.error("cancelled");
-  signal.aborted ? says() : signal.addEventListener("abort", says);
+// deafNode is the same for Node. deafStop tells it of words.
+const (
+	stopNode = "job.stop = (word) => {"
+	deafStop = stopNode + ` setImmediate(() => process.emit("said " + word));`
+	deafNode = `() => new Promise((done) => {
+  let left = 2;
+  for (const [word, text] of [["ack", "cancelled"], ["nak", "grace is over"]])
+    process.once("said " + word, () => { console.error(text); if (--left === 0) done("late"); });
 })`
+)
+
+// hasty is a worker without a grace period, whose spans go out at its end; deaf, with a handler
+// that hears of nothing.
+func hasty(t *testing.T, name string, one program, deaf bool) program {
+	t.Helper()
+	if name == "worker.py" {
+		handler := "handle = worker.conformance"
+		if deaf {
+			handler = deafPython
+		}
+		return program{one.dir, []string{"python3", "-B", "-c", fmt.Sprintf(noGrace, handler)}}
+	}
+	edits := map[string]string{"grace = 20_000": "grace = 1", "./traces.mjs": "./late.mjs"}
+	edited(t, one.dir, "traces.mjs", "late.mjs", map[string]string{"scheduledDelayMillis: 1_000": "scheduledDelayMillis: 3_600_000"})
+	if deaf {
+		edits[`topic === "demo.conformance" ? conformance : echo`], edits[stopNode] = deafNode, deafStop
+	}
+	edited(t, one.dir, "worker.mjs", "hasty.mjs", edits)
+	return program{one.dir, []string{"node", "hasty.mjs", DefaultTopic}}
+}
 
 // A job that is cancelled, or whose deadline has passed, is not wanted any more, also if the grace
-// ends before its handler does.
+// ends before its handler does: before the cancel, or after it.
 //
-// mutation of both: a stop that takes the later word publishes the value, and says NAK of one that
-// has none.
-func TestTheSampleWorkersKeepTheFirstWordOfAJob(t *testing.T) {
+// mutations of both: a stop that takes the first word, or the last one, publishes the value in one
+// of the two orders.
+func TestTheSampleWorkersGiveBackNoJobThatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	for name, one := range programs(t) {
 		if name == "short.mjs" {
 			continue // it has no cancelling
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := start(t).URL()
-			o := operateAt(t, Config{URL: url, AckWait: time.Hour})
-			id := newJob("deaf")
-			if _, err := o.dispatch(t.Context(), id, input{Do: "succeed"}); err != nil {
-				t.Fatal(err)
-			}
-			args := []string{"python3", "-B", "-c", deafInGrace}
-			if name == "worker.mjs" {
-				args = []string{"node", deafWorker(t, one.dir), DefaultTopic}
-			}
-			p := runs(t, one.dir, []string{"NATS_URL=" + url}, args...)
-			o.has(t, o.names.ResultsStream(), 1)
-			words := o.overhear(t, "$JS.ACK.>")
-			if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
-				t.Fatal(err)
-			}
-			if name == "worker.mjs" {
-				if err := o.await(t.Context(), "the job is cancelled", func() (bool, error) {
-					return strings.Contains(p.Output(), "cancelled"), nil
-				}); err != nil {
+		deaf := hasty(t, name, one, true)
+		for _, order := range [][]string{{"cancelled", "grace is over"}, {"grace is over", "cancelled"}} {
+			t.Run(name+" "+order[0], func(t *testing.T) {
+				t.Parallel()
+				url := start(t).URL()
+				o := operateAt(t, Config{URL: url, AckWait: time.Hour})
+				id := newJob("deaf")
+				if _, err := o.dispatch(t.Context(), id, input{Do: "succeed"}); err != nil {
 					t.Fatal(err)
 				}
-				ends(t, p)
-			}
-			if code := exitCode(t, p); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
-			acksOnly(t, o, id, words)
-		})
+				p := runs(t, deaf.dir, []string{"NATS_URL=" + url}, deaf.args...)
+				o.has(t, o.names.ResultsStream(), 1)
+				words := o.overhear(t, "$JS.ACK.>")
+				for _, what := range order {
+					if what == "cancelled" {
+						if err := o.nc.Publish(o.names.Control(id.RunUID), []byte(`{"action":"Cancel"}`)); err != nil {
+							t.Fatal(err)
+						}
+					} else if err := childOf(t, p).cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Fatal(err)
+					}
+					if err := o.await(t.Context(), what, func() (bool, error) { return strings.Contains(p.Output(), what), nil }); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if code := exitCode(t, p); code != 0 {
+					t.Errorf("exit code %d", code)
+				}
+				acksOnly(t, o, id, words)
+			})
+		}
 	}
 }
 
@@ -191,30 +254,26 @@ func acksOnly(t *testing.T, o *operator, id protocol.JobID, words <-chan *nats.M
 	}
 }
 
-// deafWorker writes worker.mjs with deafNode and a short grace, and gives its file.
-func deafWorker(t *testing.T, dir string) string {
+// edited writes a file again as another one, with other texts in the place of some.
+func edited(t *testing.T, dir, from, to string, edits map[string]string) {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	b, err := root.ReadFile("worker.mjs")
+	b, err := root.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(b)
-	for old, other := range map[string]string{
-		"grace = 20_000": "grace = 1",
-		`topic === "demo.conformance" ? conformance : echo`: deafNode,
-	} {
+	for old, other := range edits {
 		if strings.Count(text, old) != 1 {
-			t.Fatalf("worker.mjs has no %s, or several", old)
+			t.Fatalf("%s has no %s, or several", from, old)
 		}
 		text = strings.Replace(text, old, other, 1)
 	}
-	if err := root.WriteFile("deaf.mjs", []byte(text), 0o600); err != nil {
+	if err := root.WriteFile(to, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return "deaf.mjs"
 }

@@ -3,8 +3,11 @@
 package probe
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,30 +33,55 @@ var errManifest = errors.New("need WorkflowRuns, LockPolicies or Semaphores of "
 
 // Manifests decodes the objects of a file. Fields that the kinds do not have are errors.
 func Manifests(r io.Reader) ([]client.Object, error) {
-	const buffer = 4096
-	d := utilyaml.NewYAMLOrJSONDecoder(r, buffer)
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	var all []client.Object
 	for {
-		var raw rawJSON
-		switch err := d.Decode(&raw); {
+		document, err := documents.Read()
+		switch {
 		case errors.Is(err, io.EOF):
 			return all, nil
 		case err != nil:
 			return nil, fmt.Errorf("decode manifest: %w", err)
-		case len(raw) == 0 || string(raw) == "null":
-			continue
-		case len(all) == maxManifests:
-			return nil, fmt.Errorf("more than %d objects: %w", maxManifests, errManifest)
 		}
-		o, err := manifest(raw)
-		if err != nil {
-			return nil, err
+		for _, text := range objects(document) {
+			o, err := manifest(text)
+			switch {
+			case err != nil:
+				return nil, err
+			case o == nil:
+				continue
+			case len(all) == maxManifests:
+				return nil, fmt.Errorf("more than %d objects: %w", maxManifests, errManifest)
+			}
+			all = append(all, o)
 		}
-		all = append(all, o)
 	}
 }
 
-func manifest(raw []byte) (client.Object, error) {
+// objects are those of a document: of JSON there may be several, and YAML is one. They stay text: a
+// decoder that makes JSON of YAML takes the last of two fields with the same name.
+func objects(document []byte) (all [][]byte) {
+	for d := json.NewDecoder(bytes.NewReader(document)); ; {
+		var one json.RawMessage
+		switch err := d.Decode(&one); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			return [][]byte{document}
+		}
+		all = append(all, one)
+	}
+}
+
+// manifest is the object of a text; nil if there is none in it.
+func manifest(text []byte) (client.Object, error) {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("decode manifest: %w", err)
+	}
+	if string(raw) == "null" {
+		return nil, nil //nolint:nilnil // there is none
+	}
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(raw, &kind); err != nil {
 		return nil, fmt.Errorf("decode manifest: %w", err)

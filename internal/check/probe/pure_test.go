@@ -107,4 +107,13 @@ func TestManifests(t *testing.T) {
 			t.Errorf("a typo in a file: %v", err)
 		}
 	}
+	const json = `{"apiVersion": "syncopate.dev/v1alpha1", "kind": "LockPolicy", "metadata": {"name": "a"}, "spec": {"workloadClasses": ["x"]`
+	if all, err := Manifests(strings.NewReader(json + "}}\n" + json + "}}\n---\n# nothing\n---\n{kind: LockPolicy, apiVersion: syncopate.dev/v1alpha1}\n")); err != nil || len(all) != 3 {
+		t.Errorf("JSON: %v, %v", all, err)
+	}
+	for _, text := range []string{head + "spec: {workloadClasses: [x], workloadClasses: [other]}\n", json + `, "workloadClasses": ["other"]}}`} {
+		if _, err := Manifests(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), `key "workloadClasses" already set`) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

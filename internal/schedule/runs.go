@@ -127,9 +127,10 @@ func byEnd(runs []*Run) {
 	slices.SortFunc(runs, func(a, b *Run) int { return cmp.Or(a.Ended.Compare(b.Ended), a.Slot.Compare(b.Slot)) })
 }
 
+// delete takes no more than there are: some may have to wait, and those are not to keep the others.
 func (d *draft) delete(runs []*Run, keep int) {
 	byEnd(runs)
-	for _, r := range runs[:min(max(len(runs)-keep, 0), maxDelete-len(d.Delete))] {
+	for _, r := range runs[:max(len(runs)-keep, 0)] {
 		d.Delete = append(d.Delete, *r)
 	}
 }

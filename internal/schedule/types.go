@@ -22,9 +22,6 @@ const (
 	maxSkipped = 20
 	// maxBackfill bounds the runs of a backfill that are under way, with overlap Allow.
 	maxBackfill = 10
-	// maxDelete bounds the runs of a decision that are to be deleted. It is far beyond what one
-	// pass deletes: those that have to wait are not to keep the others.
-	maxDelete = 1000
 	// setBack is how far ahead of the clock decidedUntil may be. A clock that was ahead by less
 	// is waited for.
 	setBack = 24 * time.Hour

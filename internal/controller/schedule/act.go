@@ -50,7 +50,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 			return 0, err
 		}
 	}
-	wait, err := r.prune(ctx, early, s, d)
+	wait, err := r.prune(ctx, early, s, d, mem)
 	return sooner(retry, wait), err
 }
 
@@ -70,31 +70,42 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// maxDeleted bounds the runs that one pass deletes. The next slot waits for its end.
-const maxDeleted = 50
+const (
+	// maxDeleted bounds the runs that one pass deletes. The next slot waits for its end.
+	maxDeleted = 50
+	// maxWaits bounds the runs that one pass finds to wait. A look may be a read of the API server
+	// for each child that is gone.
+	maxWaits = 100
+)
 
 // prune deletes runs that ended, until early ends. It returns when to look again, at those that
 // have to wait or at more, or 0.
-func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (time.Duration, error) {
-	waiting, deleted := 0, 0
-	for i := range d.Delete {
+func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision, mem *memory) (time.Duration, error) {
+	now := r.Clock.Now()
+	found, deleted := 0, 0
+	for _, one := range mem.toPrune(d.Delete, now) {
 		if err := handedOver(early); err != nil {
 			return 0, err
 		}
 		if deleted == maxDeleted {
 			return time.Millisecond, nil
 		}
-		waits, err := r.delete(ctx, s, &d.Delete[i])
+		if found == maxWaits {
+			break
+		}
+		waits, err := r.delete(ctx, s, &one)
 		if err != nil {
 			return 0, err
 		}
 		if waits {
-			waiting++
+			mem.waits[one.UID] = now.Add(cleanUpPause)
+			found++
 		} else {
+			delete(mem.waits, one.UID)
 			deleted++
 		}
 	}
-	if waiting == 0 {
+	if len(mem.waits) == 0 {
 		return 0, nil
 	}
 	return cleanUpPause, nil
@@ -115,15 +126,14 @@ func (r *Reconciler) settle(ctx context.Context, s *v1alpha1.Schedule, in schedu
 // giveUp gives a slot a reason, unless it has its run: the answer to its creation may be lost, with
 // an owner or without, and the cache may not have it yet.
 func (r *Reconciler) giveUp(ctx context.Context, s *v1alpha1.Schedule, minute int64, mem *memory, reason v1alpha1.SlotReason, message string) (time.Duration, error) {
-	there, err := r.isThere(ctx, s, schedule.RunName(s.Name, time.Unix(minute*60, 0)))
+	run, err := r.own(ctx, s, schedule.RunName(s.Name, time.Unix(minute*60, 0)))
 	switch {
 	case err != nil:
 		return 0, err
-	case !there:
+	case run == nil:
 		return mem.fail(minute, reason, message)
 	}
-	mem.created[minute] = r.Clock.Now()
-	delete(mem.since, minute)
+	mem.knows(minute, run, r.Clock.Now())
 	return confirmPause, nil
 }
 
@@ -139,10 +149,13 @@ func (r *Reconciler) live(ctx context.Context, s *v1alpha1.Schedule, name string
 	return run, nil
 }
 
-// isThere says whether the API server has a run of the schedule under a name.
-func (r *Reconciler) isThere(ctx context.Context, s *v1alpha1.Schedule, name string) (bool, error) {
+// own is live, of a run of the schedule only.
+func (r *Reconciler) own(ctx context.Context, s *v1alpha1.Schedule, name string) (*v1alpha1.WorkflowRun, error) {
 	run, err := r.live(ctx, s, name)
-	return run != nil && metav1.IsControlledBy(run, s), err
+	if run == nil || !metav1.IsControlledBy(run, s) {
+		return nil, err
+	}
+	return run, nil
 }
 
 // create creates the run of a slot. What becomes of it is in mem for the next pass, which is made
@@ -161,35 +174,42 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 		mem.learn(s.Generation, verdict{}, time.Time{}) // the dry run is no better witness
 	}
 	if apierrors.IsAlreadyExists(err) {
-		var taken bool
-		if taken, err = r.whose(ctx, s, run.Name, err); taken {
-			return mem.fail(minute, v1alpha1.SlotNameTaken, "run "+run.Name+" is not of this schedule")
+		run, err = r.whose(ctx, s, run.Name, mem, minute, err)
+		if errors.Is(err, errTaken) {
+			return mem.fail(minute, v1alpha1.SlotNameTaken, err.Error())
 		}
 	}
 	if err != nil {
-		return r.notCreated(ctx, s, run.Name, minute, mem, err)
+		return r.notCreated(ctx, s, schedule.RunName(s.Name, slot), minute, mem, err)
 	}
-	mem.created[minute] = r.Clock.Now()
-	delete(mem.since, minute)
+	mem.knows(minute, run, r.Clock.Now())
 	r.Metrics.started(r.Clock.Now().Sub(slot), schedule.BackfillHas(s.Status.Backfill, slot))
 	return confirmPause, nil
 }
 
-// whose says what it means that the run of a slot exists already: it is of this schedule, and there
-// is no error, or its name is taken by another. Else it is tried again.
-func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name string, exists error) (taken bool, err error) {
+// errTaken says that the name of a slot's run is another's.
+var errTaken = errors.New("is not of this schedule")
+
+// leaveBound is how long a run is waited for that will give back the name of a slot's run. A
+// finalizer may keep it for ever, and other slots wait with this one.
+const leaveBound = 2 * time.Minute
+
+// whose is the run of a slot that exists already. The error wraps errTaken where its name is taken
+// by another; else it is tried again.
+func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name string, mem *memory, minute int64, exists error) (*v1alpha1.WorkflowRun, error) {
 	run, err := r.live(ctx, s, name)
+	bound := min(leaveBound, time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second)
 	switch {
 	case err != nil:
-		return false, err
+		return nil, err
 	case run == nil:
-		return false, exists
+		return nil, exists
 	case metav1.IsControlledBy(run, s):
-		return false, nil
-	case leaves(run, s):
-		return false, exists
+		return run, nil
+	case leaves(run, s) && mem.inTheWay(minute, r.Clock.Now()) <= bound:
+		return nil, exists
 	default:
-		return true, nil
+		return nil, fmt.Errorf("run %s %w", name, errTaken)
 	}
 }
 
@@ -228,7 +248,7 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 // fail notes that a slot gets no run, for the next pass, which is made at once.
 func (m *memory) fail(minute int64, reason v1alpha1.SlotReason, message string) (time.Duration, error) {
 	m.failed[minute] = schedule.Failure{Reason: reason, Message: message}
-	delete(m.since, minute)
+	m.settled(minute)
 	return time.Millisecond, nil
 }
 
@@ -267,13 +287,17 @@ func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *sche
 func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (waits bool, err error) {
 	run := object(s, one)
 	err = r.Client.Get(ctx, client.ObjectKeyFromObject(run), run)
-	if err == nil && string(run.UID) == one.UID {
-		if waits, err = r.Below(ctx, run); waits {
-			return true, err
-		}
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(run.UID) != one.UID:
+		return false, nil // it is gone, or the cache does not have it yet: nobody knows what is below it
+	case err == nil:
+		waits, err = r.Below(ctx, run)
 	}
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil {
 		return false, fmt.Errorf("look at run %s before it is deleted: %w", one.Name, err)
+	}
+	if waits {
+		return true, nil
 	}
 	err = r.Client.Delete(ctx, object(s, one), client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: new(types.UID(one.UID))})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
@@ -79,28 +80,121 @@ func TestRunsThatWaitForCleanUpsHoldUpNothing(t *testing.T) {
 	}
 }
 
-// The owner before knew of the run that it had created. The cache of the next one may not
-// have it yet.
+// A look below a run may cost a read of the API server for each child that is gone.
 //
-// mutation: observe that does not look up the run that began last makes this fail.
-func TestTheNextOwnerWaitsForARunThatItsCacheDoesNotHave(t *testing.T) {
+// mutations: prune without an end after maxWaits, toPrune that takes those that wait, or those
+// first that were looked at, make this fail.
+func TestAPassLooksAtFewRunsThatWait(t *testing.T) {
+	const waiting, failed = 300, 5
 	w := newWorld(t)
-	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapBufferAll })
-	w.settle(w.operator(), s)
-	first := blind(w.operator())
-	w.at(1, 0)
-	if st := w.settle(first, s); st.Started != 1 || len(st.Starting) != 0 {
-		t.Fatalf("%+v", st)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.SuccessfulRunsHistoryLimit, s.Spec.FailedRunsHistoryLimit = new(int32(0)), new(int32(0))
+	})
+	r := w.operator()
+	var d schedule.Decision
+	for i := range waiting + failed {
+		run := w.run("report", -1-i, owns(s))
+		d.Delete = append(d.Delete, schedule.Run{Name: run.Name, UID: string(run.UID)})
 	}
-	w.at(2, 0)
-	next := blind(w.operator())
-	if st := w.settle(next, s); st.Started != 1 || len(st.Waiting) != 1 || len(w.runs()) != 1 {
-		t.Fatalf("%d runs beside each other: %+v", len(w.runs()), st)
+	looks, mem := map[string]int{}, newMemory(s.UID)
+	r.Below = func(_ context.Context, run *v1alpha1.WorkflowRun) (bool, error) {
+		looks[run.Name]++
+		return run.Name != d.Delete[waiting+failed-1].Name, nil
 	}
-	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
-	next.Runs = w.operator().Runs
-	if st := w.settle(next, s); st.Started != 2 || len(w.runs()) != 2 {
-		t.Errorf("once it has ended: %d runs, %+v", len(w.runs()), st)
+	pass := func() {
+		t.Helper()
+		before := len(looks)
+		wait, err := r.prune(t.Context(), t.Context(), s, &d, mem)
+		if err != nil || wait != cleanUpPause || len(looks)-before > maxWaits+maxDeleted {
+			t.Fatalf("after %d looks again after %s: %v", len(looks)-before, wait, err)
+		}
+	}
+	for range 2 {
+		pass()
+	}
+	for name, n := range looks {
+		if n != 1 {
+			t.Errorf("%d looks at %s within %s", n, name, cleanUpPause)
+		}
+	}
+	for range (waiting + failed) / maxWaits {
+		w.clock.SetTime(w.clock.Now().Add(cleanUpPause))
+		pass()
+	}
+	if len(looks) != waiting+failed || len(w.runs()) != waiting+failed-1 {
+		t.Errorf("looks at %d runs, %d are left", len(looks), len(w.runs()))
+	}
+}
+
+// The owner before knew of the run that it had created. The cache of the next one may not
+// have it yet, nor the schedule that names it.
+//
+// mutations: observe that does not look up the run that began last, or does so once only, makes a
+// row fail.
+func TestTheNextOwnerWaitsForARunThatItsCacheDoesNotHave(t *testing.T) {
+	for name, old := range map[string]bool{"it has the schedule": false, "it has the schedule of before": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapBufferAll })
+			w.settle(w.operator(), s)
+			before := w.stored(s)
+			first := blind(w.operator())
+			w.at(1, 0)
+			if st := w.settle(first, s); st.Started != 1 || len(st.Starting) != 0 {
+				t.Fatalf("%+v", st)
+			}
+			if old {
+				w.funcs.Get = func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if cached, ok := o.(*v1alpha1.Schedule); ok && before != nil {
+						before.DeepCopyInto(cached)
+						return nil
+					}
+					return api.Get(ctx, key, o, opts...)
+				}
+			}
+			next := blind(w.operator())
+			if old {
+				_, err := next.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+				if before = nil; err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.at(2, 0)
+			if st := w.settle(next, s); st.Started != 1 || len(st.Waiting) != 1 || len(w.runs()) != 1 {
+				t.Fatalf("%d runs beside each other: %+v", len(w.runs()), st)
+			}
+			w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+			next.Runs = w.operator().Runs
+			if st := w.settle(next, s); st.Started != 2 || len(w.runs()) != 2 {
+				t.Errorf("once it has ended: %d runs, %+v", len(w.runs()), st)
+			}
+		})
+	}
+}
+
+// A run began and ended, and the cache of the next owner does not have it yet.
+//
+// mutations: observe that takes such a run for one under way, or that leaves it out of stopWhen.
+func TestTheNextOwnerKnowsHowARunEndedThatItsCacheDoesNotHave(t *testing.T) {
+	for name, stops := range map[string]bool{"the next slot has its run": false, "it stops the schedule": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) {
+				if stops {
+					s.Spec.StopWhen = "run.outputs.left == 0"
+				}
+			})
+			first := w.operator()
+			w.settle(first, s)
+			w.at(1, 0)
+			w.settle(first, s)
+			w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+			w.at(2, 0)
+			st := w.settle(blind(w.operator()), s)
+			if stops && (st.Started != 1 || st.Held != v1alpha1.SlotStopped) || !stops && (st.Started != 2 || len(st.Skipped) != 0) {
+				t.Errorf("%v %+v", reasons(st), st)
+			}
+		})
 	}
 }
 
@@ -240,5 +334,31 @@ func TestASlotDoesNotWaitForADeskOfATemplateThatWasAccepted(t *testing.T) {
 	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "slot" })
 	if result := w.pass(operator(), s); result.RequeueAfter != passes.Later {
 		t.Errorf("an edit is decided unread: again after %s", result.RequeueAfter)
+	}
+}
+
+// A run that is not of the schedule has the name of a slot, and a finalizer keeps it.
+//
+// mutation: exists without an end makes this fail.
+func TestANameThatIsNotGivenBackHoldsUpNoOtherSlot(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	run := w.run("report", 1)
+	run.Finalizers = []string{"example.org/keeps"}
+	if err := errors.Join(w.client.Update(t.Context(), run), w.client.Delete(t.Context(), run)); err != nil {
+		t.Fatal(err)
+	}
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 0)
+	if st := w.settle(r, s); len(st.Starting) != 1 {
+		t.Fatalf("%v %+v", reasons(st), st)
+	}
+	w.at(1, 3)
+	w.settle(r, s)
+	w.at(2, 0)
+	st := w.settle(r, s)
+	if got := reasons(st); len(got) != 1 || got[0] != "NameTaken x 1" || st.Started != 1 {
+		t.Errorf("%v %+v", got, st)
 	}
 }

@@ -20,19 +20,20 @@ import (
 
 // memory is what this process knows of a schedule beside what is stored.
 type memory struct {
-	of     types.UID
-	tables map[string]*cron.Timetable
-	// tookOver says that the run was looked up that began last before.
-	tookOver bool
-	created  map[int64]time.Time // runs that the cache does not have yet
-	failed   map[int64]schedule.Failure
-	since    map[int64]time.Time // first tries of creations that failed
-	tried    int64               // the generation of is
-	is       verdict             // what the API server said
-	again    time.Time           // when it is asked again; zero: after an edit
-	checked  int64               // the generation of wrong
-	wrong    string              // what is wrong with its steps
-	long     int64               // the generation that was to be validated
+	of      types.UID
+	tables  map[string]*cron.Timetable
+	last    string           // the run that began last, as far as it was looked up
+	created map[int64]unseen // runs that the cache does not have yet, by the minute of their slot
+	failed  map[int64]schedule.Failure
+	since   map[int64]time.Time  // first tries of creations that failed
+	taken   map[int64]time.Time  // when the names of slots' runs were first seen to be with runs that go
+	waits   map[string]time.Time // until when runs wait that are to be deleted, by UID
+	tried   int64                // the generation of is
+	is      verdict              // what the API server said
+	again   time.Time            // when it is asked again; zero: after an edit
+	checked int64                // the generation of wrong
+	wrong   string               // what is wrong with its steps
+	long    int64                // the generation that was to be validated
 }
 
 // answered says whether the API server said something else of this generation before. A process
@@ -49,6 +50,64 @@ func (m *memory) answered(s *v1alpha1.Schedule) bool {
 		(c.Reason == v1alpha1.ReasonScheduled || c.Reason == v1alpha1.ReasonTemplateRefused)
 }
 
+// unseen is a run that the cache does not have yet.
+type unseen struct {
+	run v1alpha1.WorkflowRun // as it was at that time
+	at  time.Time
+}
+
+// knows remembers a run that the cache may not have, without what no schedule asks about.
+func (m *memory) knows(minute int64, run *v1alpha1.WorkflowRun, at time.Time) unseen {
+	one := unseen{run: *run, at: at}
+	one.run.ManagedFields, one.run.Spec = nil, v1alpha1.WorkflowRunSpec{Shutdown: run.Spec.Shutdown}
+	m.created[minute] = one
+	m.settled(minute)
+	return one
+}
+
+// has says whether the run of a slot is among those of the cache, or those that it does
+// not have yet.
+func (m *memory) has(name string, slot time.Time, cached []v1alpha1.WorkflowRun) bool {
+	_, ok := m.created[schedule.Minute(slot)]
+	return ok || slices.ContainsFunc(cached, func(run v1alpha1.WorkflowRun) bool { return run.Name == schedule.RunName(name, slot) })
+}
+
+// settled forgets the tries to create the run of a slot.
+func (m *memory) settled(minute int64) {
+	delete(m.since, minute)
+	delete(m.taken, minute)
+}
+
+// inTheWay is for how long the name of a slot's run has been with a run that goes.
+func (m *memory) inTheWay(minute int64, now time.Time) time.Duration {
+	if m.taken[minute].IsZero() {
+		m.taken[minute] = now
+	}
+	return now.Sub(m.taken[minute])
+}
+
+// toPrune are those of the runs to delete that are to be looked at now. New ones come first, and
+// then those that have waited for longest, so that all have their turn. It forgets all other runs.
+func (m *memory) toPrune(all []schedule.Run, now time.Time) []schedule.Run {
+	before := m.waits
+	m.waits = map[string]time.Time{}
+	var due, again []schedule.Run
+	for _, one := range all {
+		until, waits := before[one.UID]
+		switch {
+		case !waits:
+			due = append(due, one)
+		case !now.Before(until):
+			again = append(again, one)
+			fallthrough
+		default:
+			m.waits[one.UID] = until
+		}
+	}
+	slices.SortStableFunc(again, func(a, b schedule.Run) int { return before[a.UID].Compare(before[b.UID]) })
+	return append(due, again...)
+}
+
 // learn keeps what the API server said of a generation.
 func (m *memory) learn(generation int64, is verdict, again time.Time) {
 	m.tried, m.is, m.again = generation, is, again
@@ -56,8 +115,9 @@ func (m *memory) learn(generation int64, is verdict, again time.Time) {
 
 func newMemory(of types.UID) *memory {
 	return &memory{
-		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]time.Time{},
+		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]unseen{},
 		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
+		taken: map[int64]time.Time{}, waits: map[string]time.Time{},
 	}
 }
 

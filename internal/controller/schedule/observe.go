@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -41,8 +42,13 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err != nil {
 		return in, fmt.Errorf("list the runs of schedule %s: %w", s.Name, err)
 	}
-	if in.Runs, err = r.join(ctx, s, mem, runs); err != nil {
+	if runs, err = r.complete(ctx, s, mem, runs); err != nil {
 		return in, err
+	}
+	for i := range runs {
+		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok { // else it was made ours by somebody else
+			in.Runs = append(in.Runs, runFact(&runs[i], slot))
+		}
 	}
 	in.Stop = r.stops(s, runs)
 	is, err := r.refused(ctx, in, mem)
@@ -74,61 +80,56 @@ func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why st
 	return t, ""
 }
 
-// join makes the runs that the cache has, and those that it does not have yet, what a
-// decision reads.
-func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) ([]schedule.Run, error) {
+// complete adds the runs that the cache does not have yet to those that it has.
+func (r *Reconciler) complete(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) ([]v1alpha1.WorkflowRun, error) {
+	for i := range runs {
+		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok {
+			delete(mem.created, schedule.Minute(slot))
+		}
+	}
 	if err := r.takeOver(ctx, s, mem, runs); err != nil {
 		return nil, err
 	}
-	var all []schedule.Run
-	for i := range runs {
-		slot, ok := schedule.SlotOf(s.Name, runs[i].Name)
-		if !ok {
-			continue // it was made ours by somebody else
-		}
-		delete(mem.created, schedule.Minute(slot))
-		all = append(all, runFact(&runs[i], slot))
-	}
-	for minute, since := range mem.created {
-		slot := time.Unix(minute*60, 0)
-		name := schedule.RunName(s.Name, slot)
-		if r.Clock.Since(since) > cacheDelay { // it may be gone already
-			there, err := r.isThere(ctx, s, name)
+	for minute, one := range mem.created {
+		if r.Clock.Since(one.at) > cacheDelay { // it may be gone already
+			run, err := r.own(ctx, s, one.run.Name)
 			if err != nil {
 				return nil, err
 			}
-			if !there {
+			if run == nil {
 				delete(mem.created, minute)
 				continue
 			}
-			mem.created[minute] = r.Clock.Now()
+			one = mem.knows(minute, run, r.Clock.Now())
 		}
-		all = append(all, schedule.Run{Name: name, Slot: slot})
+		runs = append(runs, one.run)
 	}
-	return all, nil
+	return runs, nil
 }
 
-// takeOver looks up the run that began last, in the first pass of a process over a schedule. The
-// owner before took its slot out of status.starting, since it knew of that run. Where the cache of
-// this one is behind, the next slot would get a run beside it.
+// takeOver looks up the run that began last, unless it is known. An owner before took its slot
+// out of status.starting, since it knew of that run. Where the cache of this one is behind, the
+// next slot would get a run beside it. It does so for each that status names: the first may be
+// an old one.
 func (r *Reconciler) takeOver(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) error {
-	if mem.tookOver {
+	if s.Status == nil || len(s.Status.Last) == 0 || s.Status.Last[0].Run == mem.last {
 		return nil
 	}
-	if s.Status != nil && len(s.Status.Last) > 0 {
-		name := s.Status.Last[0].Run
-		slot, ok := schedule.SlotOf(s.Name, name)
-		if ok && !slices.ContainsFunc(runs, func(run v1alpha1.WorkflowRun) bool { return run.Name == name }) {
-			there, err := r.isThere(ctx, s, name)
-			if err != nil {
-				return err
-			}
-			if there {
-				mem.created[schedule.Minute(slot)] = r.Clock.Now()
-			}
+	name := s.Status.Last[0].Run
+	slot, ok := schedule.SlotOf(s.Name, name)
+	if ok && slices.ContainsFunc(s.Status.Starting, func(t metav1.Time) bool { return t.Time.Equal(slot) }) {
+		return nil // its creation says whether it is there
+	}
+	if ok && !mem.has(s.Name, slot, runs) {
+		run, err := r.own(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		if run != nil {
+			mem.knows(schedule.Minute(slot), run, r.Clock.Now())
 		}
 	}
-	mem.tookOver = true
+	mem.last = name
 	return nil
 }
 

@@ -463,6 +463,7 @@ func TestARunIsKeptUntilTheCleanUpBelowItIsOver(t *testing.T) {
 		t.Fatalf("%d runs, again after %s", len(w.runs()), result.RequeueAfter)
 	}
 	cleaning = false
+	w.clock.SetTime(w.clock.Now().Add(cleanUpPause))
 	if w.settle(r, s); len(w.runs()) != 0 {
 		t.Errorf("%d runs", len(w.runs()))
 	}

@@ -353,7 +353,7 @@ var _ = Describe("a child run", func() {
 		Expect(endOf(r.finishAll(ctx, run))).To(Equal("Succeeded/Succeeded"))
 	}, NodeTimeout(2*patience))
 
-	// mutation: children: create.go refused that looks at no name, or compare without the patch:
+	// mutation: children: create.go refused that looks at no name, or asStored without defaults:
 	// parent and child wait for each other.
 	It("that exists is taken though a quota that it fills refuses all creations", func(ctx SpecContext) {
 		w := newWorld(ctx)

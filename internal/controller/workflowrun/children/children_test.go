@@ -4,7 +4,6 @@ package children
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,7 +40,6 @@ type site struct {
 	state  State
 	lost   error // of the lease
 	refuse error // what the API server says of a creation
-	differ error // what it says of a patch
 }
 
 // newSite is one whose parent names the child "p-c" of its step "c". The objects exist.
@@ -67,38 +65,9 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 			o.SetUID(types.UID("u-" + o.GetName())) // as the API server does
 			return c.Create(ctx, o, opts...)
 		},
-		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
-			if s.differ != nil {
-				return s.differ
-			}
-			return specOf(patch, o)
-		},
 	}).Build()
 	s.Children = &Children{Client: c, Live: c, Clock: s.clock, Owner: "test"}
 	return s
-}
-
-// specOf gives a run the spec of a patch: the fake client does nothing in a dry run.
-func specOf(patch client.Patch, o client.Object) error {
-	data, err := patch.Data(o)
-	if err != nil {
-		return err
-	}
-	var ops []struct {
-		Path  string
-		Value json.RawMessage
-	}
-	if err := json.Unmarshal(data, &ops); err != nil {
-		return err
-	}
-	run, _ := o.(*v1alpha1.WorkflowRun)
-	for _, op := range ops {
-		if op.Path == "/spec" {
-			run.Spec = v1alpha1.WorkflowRunSpec{}
-			return json.Unmarshal(op.Value, &run.Spec)
-		}
-	}
-	return errors.New("no spec in " + string(data))
 }
 
 // Err is that of the lease.
@@ -222,7 +191,7 @@ func TestChildren_WhatTheAPIServerRefusesForGoodIsNotTriedAgain(t *testing.T) {
 // word lets the child begin, so both would wait for ever.
 //
 // mutation: create that looks at the name after AlreadyExists only makes a row fail, and so does
-// compare with a dry run of the creation alone.
+// compare with a dry run alone.
 func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing.T) {
 	kind := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
 	for name, refuse := range map[string]error{
@@ -244,25 +213,58 @@ func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing
 	}
 }
 
-// mutation: compare that takes whatever the second dry run says for the same spec, or for another,
-// makes a row fail.
-func TestChildren_WhatCannotBeComparedIsLookedAtAgain(t *testing.T) {
+// A policy that came later denies changes, too, or one filled in a field at the creation. The API
+// server knows defaults, and so does the operator: an equal spec needs no dry run.
+//
+// mutations: compare without alike, fixed without defaults, note without an end, or with one after
+// each refusal, make a row fail.
+func TestChildren_WhatNobodyCanCompareComesToAnEnd(t *testing.T) {
 	kind := schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "WorkflowRun"}
+	invalid := apierrors.NewInvalid(kind, "p-c", nil)
+	full := apierrors.NewForbidden(schema.GroupResource{Group: kind.Group, Resource: "workflowruns"}, "p-c", errors.New("exceeded quota"))
+	away := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	filledIn := func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }
+	stored := func(r *v1alpha1.WorkflowRun) {
+		r.Spec.MaxParallelSteps, r.Spec.FinallyTimeoutSeconds, r.Spec.Priority = 20, 300, 5
+		r.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"a":1,"b":2}`)}
+	}
+	compare := func(err error) string {
+		return "compare with run p-c, whose spec is not the one asked for: " + err.Error()
+	}
+	waits := func(err error) lifecycle.Child {
+		return lifecycle.Child{State: lifecycle.ChildPostponed, Cause: compare(err)}
+	}
+	ends := func(err error) lifecycle.Child {
+		return lifecycle.Child{State: lifecycle.ChildRefused, Cause: compare(err)}
+	}
+	there := lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}
 	for name, c := range map[string]struct {
-		there  func(*v1alpha1.WorkflowRun)
-		answer error // to the second dry run
+		there       func(*v1alpha1.WorkflowRun)
+		answer      error
+		first, last lifecycle.Child
 	}{
-		"an immutable field is another": {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }, apierrors.NewInvalid(kind, "p-c", nil)},
-		"its answer is another spec":    {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }, nil},
-		"a policy denies that, too":     {func(*v1alpha1.WorkflowRun) {}, apierrors.NewInvalid(kind, "p-c", nil)},
+		"the same, and a policy denies it":              {func(*v1alpha1.WorkflowRun) {}, invalid, there, there},
+		"with defaults, in a full quota":                {stored, full, there, there},
+		"a field was filled in, and a policy denies it": {filledIn, invalid, waits(invalid), ends(invalid)},
+		"a field was filled in, and the quota is full":  {filledIn, full, waits(full), ends(full)},
+		"a field was filled in, and a webhook is away":  {filledIn, away, waits(away), waits(away)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, run(c.there))
-			s.refuse, s.differ = apierrors.NewInvalid(kind, "p-c", nil), c.answer
-			seen, err := s.creates()
-			want := lifecycle.Child{State: lifecycle.ChildPostponed, Cause: "compare with run p-c: " + s.refuse.Error()}
-			if diff := cmp.Diff(want, seen); diff != "" || err != nil {
-				t.Errorf("%v, %s", err, diff)
+			found := run(c.there)
+			s := newSite(t, found)
+			s.refuse = c.answer
+			child := s.child()
+			if found.Spec.Inputs != nil {
+				child.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"b": 2, "a": 1.0}`)}
+			}
+			seen, err := s.creates(child)
+			if diff := cmp.Diff(c.first, seen); diff != "" || err != nil {
+				t.Fatalf("%v, %s", err, diff)
+			}
+			s.clock.SetTime(start.Add(compareBound))
+			seen, err = s.creates(child)
+			if diff := cmp.Diff(c.last, seen); diff != "" || err != nil {
+				t.Errorf("later: %v, %s", err, diff)
 			}
 		})
 	}

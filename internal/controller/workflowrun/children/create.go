@@ -3,6 +3,8 @@
 package children
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,16 +12,17 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
@@ -27,6 +30,11 @@ import (
 // createDelay is the wait before a child run is created again that could not be, if the API server
 // does not say how long.
 const createDelay = 5 * time.Second
+
+// compareBound is how long a run that may be the child is looked at which nobody can
+// compare: the API server refuses to say what it makes of the wanted spec. Quotas and
+// policies may be mended meanwhile.
+const compareBound = 10 * time.Minute
 
 // createParallel bounds the child runs of one run that are created at the same time.
 const createParallel = 16
@@ -58,6 +66,8 @@ type State map[string]creation
 type creation struct {
 	fact  lifecycle.Child
 	again time.Time // ChildPostponed: when it is tried again
+	// since is when it was first refused to compare the run that is there; zero: it was not.
+	since time.Time
 }
 
 // NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
@@ -102,7 +112,7 @@ func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.Workf
 			failed = errors.Join(failed, err)
 			return
 		}
-		st.note(nameOf(parent, step), b)
+		st.note(nameOf(parent, step), b, c.Clock.Now())
 		news = true
 	}
 	slots := make(chan struct{}, createParallel)
@@ -150,10 +160,16 @@ func unrendered(err error) (creation, error) {
 }
 
 // note remembers what became of a creation, for the next pass, which is to be made at once. The
-// cause of a wait stays what it was at first: each other one would cost a write.
-func (st *State) note(name string, b creation) {
+// cause of a wait stays what it was at first: each other one would cost a write. A run that
+// is there and cannot be compared for long ends the wait: it would be one without an end, as
+// it waits, too.
+func (st *State) note(name string, b creation, now time.Time) {
 	if was := (*st)[name]; was.fact.State == lifecycle.ChildPostponed && b.fact.State == lifecycle.ChildPostponed {
-		b.fact = was.fact
+		if !b.since.IsZero() && !was.since.IsZero() && now.Sub(was.since) >= compareBound {
+			b.fact.State = lifecycle.ChildRefused
+		} else {
+			b.fact, b.since = was.fact, cmp.Or(was.since, b.since)
+		}
 	}
 	if *st == nil {
 		*st = State{}
@@ -239,7 +255,9 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 }
 
 // checkAdoption says whether the run that has the name of a child run is that child: created before
-// a crash, say. It has to be as it would be created now, by the API server's own defaults.
+// a crash, say. It has to be as it would be created now. The API server says how that is, policies
+// included. Where it refuses, as a quota does that the child itself has filled, the spec that was
+// asked for is compared.
 func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, found *v1alpha1.WorkflowRun) (creation, error) {
 	claim := found.ClaimsParent()
 	if claim == nil || claim.UID != string(parent.UID) {
@@ -248,50 +266,54 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	if found.Status != nil && found.Status.Tenant != "" && found.Status.Tenant != parent.Status.Tenant {
 		return foreign("a run of this name exists, of tenant " + found.Status.Tenant), nil
 	}
-	same, err := c.compare(ctx, childRun(parent, child), found)
+	want := childRun(parent, child)
+	want.Name, want.GenerateName = "", "dry-run-"
+	refusal := c.Client.Create(ctx, want, client.DryRunAll, c.Owner)
 	switch {
-	case err != nil:
-		return c.postponed(ctx, fmt.Errorf("compare with run %s: %w", child.Name, err))
-	case !same:
+	case refusal == nil && !alike(want.Spec, found.Spec):
 		return foreign("a run of this name exists, with another spec"), nil
+	case refusal != nil && !alike(child.Spec, found.Spec):
+		return c.uncompared(ctx, child.Name, refusal)
 	default:
 		return creation{fact: facts.SeenChild(found)}, nil
 	}
 }
 
-// compare says whether the spec of a run that was found is the wanted one, with all that the API
-// server makes of that. Where it refuses the creation, as a full quota does, it is asked for a
-// change of the run: that takes no place. What it refuses then proves nothing: a policy may have
-// filled in a field at the creation.
-func (c *Children) compare(ctx context.Context, want, found *v1alpha1.WorkflowRun) (bool, error) {
-	want.Name, want.GenerateName = "", "dry-run-"
-	refusal := c.Client.Create(ctx, want, client.DryRunAll, c.Owner)
-	if refusal == nil {
-		return equality.Semantic.DeepEqual(fixed(want.Spec), fixed(found.Spec)), nil
+// uncompared says that the run of the name is the child only if a policy made another spec of the
+// wanted one, which the API server does not show now.
+func (c *Children) uncompared(ctx context.Context, name string, refusal error) (creation, error) {
+	b, err := c.postponed(ctx, fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", name, refusal))
+	if apierrors.IsInvalid(refusal) || apierrors.IsBadRequest(refusal) || apierrors.IsForbidden(refusal) {
+		b.since = c.Clock.Now()
 	}
-	spec, is := want.Spec, found.Spec
-	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = is.Suspend, is.Shutdown, is.TTLSecondsAfterFinished, is.Priority
-	patch, err := json.Marshal([]map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": found.UID},
-		{"op": "replace", "path": "/spec", "value": spec},
-	})
-	if err != nil {
-		return false, fmt.Errorf("make a patch: %w", err)
-	}
-	changed := found.DeepCopy()
-	err = c.Client.Patch(ctx, changed, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, c.Owner)
-	if err != nil || !equality.Semantic.DeepEqual(fixed(changed.Spec), fixed(found.Spec)) {
-		return false, refusal
-	}
-	return true, nil
+	return b, err
 }
 
 func foreign(why string) creation {
 	return creation{fact: lifecycle.Child{State: lifecycle.ChildTaken, Cause: why}}
 }
 
-// fixed is a spec without what users may change.
-func fixed(spec v1alpha1.WorkflowRunSpec) v1alpha1.WorkflowRunSpec {
+// alike says whether specs are the same in what users cannot change.
+func alike(a, b v1alpha1.WorkflowRunSpec) bool {
+	one, err := asStored(a)
+	other, err2 := asStored(b)
+	return err == nil && err2 == nil && bytes.Equal(one, other)
+}
+
+// asStored is what users cannot change of a spec, as the API server stores it where no policy
+// changes it: with the defaults, and JSON in one form.
+func asStored(spec v1alpha1.WorkflowRunSpec) ([]byte, error) {
 	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = false, "", nil, 0
-	return spec
+	spec.WorkloadClass = cmp.Or(spec.WorkloadClass, "default")
+	spec.MaxParallelSteps = cmp.Or(spec.MaxParallelSteps, bounds.DefaultParallel)
+	spec.FinallyTimeoutSeconds = cmp.Or(spec.FinallyTimeoutSeconds, bounds.DefaultFinallyTimeout)
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("write a spec: %w", err)
+	}
+	var plain any
+	if err := utiljson.Unmarshal(text, &plain); err != nil { // as the API server reads numbers
+		return nil, fmt.Errorf("read a spec: %w", err)
+	}
+	return json.Marshal(plain)
 }

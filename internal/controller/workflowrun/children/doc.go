@@ -10,9 +10,11 @@
 // A child that status names without a uid is created by this process or by whichever finds it so.
 // What became of that is remembered (State), and is in the next write. Whatever the API server
 // refuses with, the name is looked at: the run that has it is the child only if it is owned by the
-// parent and has the spec that a dry run gives the child. Where there is none, and the API server
-// refuses for good (Invalid, BadRequest), or the inputs of the child read an output that is lost,
-// the step fails. Anything else is tried again, after createDelay.
+// parent and has the spec that a dry run gives the child, or, where that is refused, the one
+// that was asked for. One that nobody can compare is looked at for compareBound, and then the
+// step fails. Where there is none, and the API server refuses for good (Invalid, BadRequest), or
+// the inputs of the child read an output that is lost, the step fails. Anything else is tried
+// again, after createDelay.
 //
 // # Observing
 //

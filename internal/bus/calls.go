@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-func (c *Conn) reachable() bool { return !c.pulse.known() && c.connected() }
+// Reachable says whether there is a connection to NATS on which it answers, as far as is known. It
+// does not wait for anything.
+func (c *Conn) Reachable() bool { return !c.pulse.known() && c.connected() }
 
 // connected does not ask the library: what hangs on a full socket, or connects to a machine that is
 // gone, holds its lock.

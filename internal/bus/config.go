@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/natsdial"
 	"github.com/syncopate-dev/syncopate/internal/secretdir"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -38,9 +39,6 @@ const (
 	relookDelay  = 250 * time.Millisecond // before jitter
 	streamCheck  = 10 * time.Second       // for what no reconnect tells: streams made anew by others, other nodes of a cluster
 	flushTimeout = 2 * time.Second
-	// writeTimeout bounds a write to the socket. The library holds the lock of the connection
-	// meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
-	writeTimeout = 3 * time.Second
 )
 
 // Config is what a connection needs. Zero values of the optional fields mean the defaults given.
@@ -128,8 +126,7 @@ func (c Config) connectOptions() []nats.Option {
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2 * time.Second),
-		nats.FlusherTimeout(writeTimeout),
-		nats.ReconnectOnFlusherError(), // else what wrote nothing at all in that time leaves the connection as it is
+		nats.FlusherTimeout(natsdial.WriteTimeout),
 		// No buffer: what fails is known to have failed, and no job goes out after its
 		// caller gave up.
 		nats.ReconnectBufSize(-1),
@@ -181,7 +178,7 @@ func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error
 	}
 	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
 	nc, err := nats.Connect(config.URL, append(config.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),
-		nats.Timeout(patience), nats.ErrorHandler(silent))...)
+		nats.Timeout(patience), nats.ErrorHandler(silent), natsdial.EndOnFailedWrite)...)
 	if err != nil {
 		return nil, protocol.Names{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

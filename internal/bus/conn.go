@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/losses"
+	"github.com/syncopate-dev/syncopate/internal/natsdial"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -52,8 +54,14 @@ func Connect(ctx context.Context, config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(config)
-	if c.NATS, err = nats.Connect(config.URL, append(config.connectOptions(), c.observers()...)...); err != nil {
+	return connect(newConn(config))
+}
+
+// connect connects a Conn. Tests have options of their own.
+func connect(c *Conn, tests ...nats.Option) (*Conn, error) {
+	var err error
+	options := append(slices.Concat(c.config.connectOptions(), c.observers(), tests), natsdial.EndOnFailedWrite)
+	if c.NATS, err = nats.Connect(c.config.URL, options...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	if c.NATS.IsConnected() {
@@ -108,7 +116,7 @@ func (c *Conn) observers() []nats.Option {
 func (c *Conn) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	if err := c.Flush(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := c.Flush(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, ErrUnreachable) {
 		c.Log.Error(err, "Flush before close")
 	}
 	c.NATS.Close()
@@ -118,11 +126,11 @@ func (c *Conn) Close(ctx context.Context) {
 	}
 }
 
-// Flush waits until what was sent is with the server, for 2 s at most. Without a connection there
-// is nothing to wait for, and during an outage nobody.
+// Flush waits until what was sent is with the server, for 2 s at most. During an outage that is
+// ErrUnreachable at once, and so it is without a connection: what was sent just before may be lost.
 func (c *Conn) Flush(ctx context.Context) error {
-	if !c.reachable() {
-		return nil
+	if !c.Reachable() {
+		return ErrUnreachable
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -132,7 +140,7 @@ func (c *Conn) Flush(ctx context.Context) error {
 // Connected says whether there is a connection to NATS on which it answers, and no other
 // installation's streams, as far as is known: it is not asked.
 func (c *Conn) Connected() bool {
-	return c.owner.get().foreign == nil && c.reachable()
+	return c.owner.get().foreign == nil && c.Reachable()
 }
 
 // Generation grows when streams and consumers may not be those that they were: after a

@@ -74,7 +74,7 @@ func (c *Conn) Retryable(what string, err error) error {
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: %w", ErrMaxPayload, err)
 	case errors.Is(err, ErrUnreachable):
-	case !c.reachable(), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
+	case !c.Reachable(), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
 		errors.Is(err, nats.ErrConnectionClosed):
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

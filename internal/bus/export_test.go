@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -15,6 +16,15 @@ const (
 	RelookDelay     = relookDelay
 	StreamCheck     = streamCheck
 )
+
+// ConnectWith is Connect with options of a test.
+func ConnectWith(config Config, tests ...nats.Option) (*Conn, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return connect(newConn(config), tests...)
+}
 
 // Watched are the streams whose loss of data is noticed.
 func (c *Conn) Watched() []string { return c.watched() }

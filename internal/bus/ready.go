@@ -11,7 +11,7 @@ import (
 func (c *Conn) Ready(ctx context.Context) error {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	if !c.reachable() {
+	if !c.Reachable() {
 		return c.Retryable("bus not ready", ErrUnreachable)
 	}
 	for _, name := range []string{c.Names.JobsStream(), c.Names.ResultsStream()} {
@@ -30,7 +30,7 @@ func (c *Conn) Ready(ctx context.Context) error {
 // Before the first use it makes sure that they are ours. Then WatchStreams finds out, within
 // streamCheck, that somebody took them over.
 func (c *Conn) Usable(ctx context.Context) error {
-	if !c.reachable() {
+	if !c.Reachable() {
 		return ErrUnreachable
 	}
 	if c.config.Installation == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 
+	"github.com/syncopate-dev/syncopate/internal/natsdial"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -115,7 +116,9 @@ func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
 		// Nothing else tells that a connection went silent. With the library's two minutes the jobs
 		// of this worker are with others for long when it notices, and it does none meanwhile.
 		nats.PingInterval(pingInterval),
+		nats.FlusherTimeout(natsdial.WriteTimeout),
 	}, opts...)
+	all = append(all, natsdial.EndOnFailedWrite)
 	nc, err := nats.Connect(address, all...)
 	if _, unreadable := errors.AsType[*url.Error](err); unreadable {
 		// The library's words quote the address, and so its password.

@@ -5,8 +5,8 @@ package results
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
@@ -39,11 +39,8 @@ func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *De
 	// redelivered meanwhile.
 	stopKeeping()
 	keeper.Wait()
-	// The NAKs of the drain are to be with the server: the process may end right after. Without a
-	// connection the drain has reported what it could not send.
-	if err := c.conn.Flush(context.WithoutCancel(ctx)); err != nil {
-		errs = append(errs, fmt.Errorf("flush after drain: %w", err))
-	}
+	// The NAKs of the drain are to be with the server: the process may end right after.
+	errs = append(errs, c.flush(context.WithoutCancel(ctx)))
 	if cause := context.Cause(ctx); bus.IsForeign(cause) {
 		errs = append(errs, cause)
 	}
@@ -61,25 +58,43 @@ func (c *Consumer) Parked() map[string]int {
 	return parked
 }
 
-// keepAlives is how often per AckWait the server is told that a delivery is still wanted: one
-// may get lost.
-const keepAlives = 3
+const (
+	// keepAlives is how often per AckWait the server is told that a delivery is still wanted: one
+	// may get lost.
+	keepAlives = 3
+	// keepAgain is when it is told again after it could not be, as during an outage: the next time
+	// might be when AckWait is over, and all that is held would come again.
+	keepAgain = time.Second
+)
 
 // keepAlive tells the server, several times per AckWait, that the unsettled deliveries
 // are still wanted.
 func (c *Consumer) keepAlive(ctx context.Context) {
-	ticker := c.conn.Clock.NewTicker(c.options.AckWait / keepAlives)
-	defer ticker.Stop()
+	pause := c.options.AckWait / keepAlives
+	next := c.conn.Clock.NewTimer(pause)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C():
-			c.following.each(func(f *feed) {
-				if err := f.ledger.keepAlive(c.conn.Clock.Now()); err != nil {
-					c.conn.Log.V(1).Info("Deliveries could not be kept", "consumer", f.name, "cause", err.Error())
-				}
-			})
+		case <-next.C():
+			if c.keepAll() {
+				next.Reset(pause)
+			} else {
+				next.Reset(min(pause, keepAgain))
+			}
 		}
 	}
+}
+
+// keepAll tells the server of all that is held; it says whether it could.
+func (c *Consumer) keepAll() (told bool) {
+	told = true
+	c.following.each(func(f *feed) {
+		if err := f.ledger.keepAlive(c.conn.Clock.Now()); err != nil {
+			told = false
+			c.conn.Log.V(1).Info("Deliveries could not be kept", "consumer", f.name, "cause", err.Error())
+		}
+	})
+	return told
 }

@@ -55,11 +55,17 @@ func (c *Consumer) Leave(ctx context.Context, partitions ...int) error {
 		}
 	}
 	if len(ending) > 0 {
-		if err := c.conn.Flush(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("flush what was given back: %w", err))
-		}
+		errs = append(errs, c.flush(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// flush waits until what was given back is with the server. If nothing ever was, nothing is lost.
+func (c *Consumer) flush(ctx context.Context) error {
+	if err := c.conn.Flush(ctx); err != nil && c.returns.any() {
+		return fmt.Errorf("flush what was given back: %w", err)
+	}
+	return nil
 }
 
 // following is which partitions a Consumer is to take results of, and who does.

@@ -202,13 +202,13 @@ func (l *ledger) isOpen(d *Delivery) bool {
 }
 
 // keepAlive tells the server about all that is held, and forgets delays whose
-// redelivery went elsewhere.
+// redelivery went elsewhere. That a stream is gone, and what it had with it, is no error.
 func (l *ledger) keepAlive(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var first error
 	for _, d := range l.held {
-		if err := d.receipt.InProgress(); err != nil && first == nil {
+		if err := d.receipt.InProgress(); err != nil && first == nil && !errors.Is(err, bus.ErrStreamLost) {
 			first = err
 		}
 	}

@@ -232,7 +232,7 @@ func (p *pulls) drain() {
 	p.keeper.Wait()
 	conn := p.feed.consumer.conn
 	conn.NATS.RemoveStatusListener(p.connected)
-	if conn.Outage().IsZero() && conn.NATS.IsConnected() {
+	if conn.Reachable() {
 		_ = p.sub.Drain() // fails where the connection is closed: then nothing comes
 	} else {
 		_ = p.sub.Unsubscribe() // there is nobody to say that nothing more comes

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -229,9 +230,9 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.batch.Settle(ctx, d, p.overdue)
 	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
 	p.jobs.Tidy(p.run, p.mem.withdrawals)
-	switch deleted, err := expire(ctx, p, d); {
-	case deleted || err != nil:
-		return reconcile.Result{}, err
+	switch result, over, err := expire(ctx, p, d); {
+	case over || err != nil:
+		return result, err
 	case failed != nil:
 		return p.effectsAgain(ctx, failed), nil
 	}
@@ -250,21 +251,23 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 // expire deletes the run when its time is over, and no run below it is at its clean-up any more:
 // those are deleted with it. The end of a child wakes the run; for that of one further down
 // it looks again.
-func expire(ctx context.Context, p *pass, d lifecycle.Decision) (deleted bool, err error) {
+func expire(ctx context.Context, p *pass, d lifecycle.Decision) (result reconcile.Result, over bool, err error) {
 	if !d.Delete {
-		return false, nil
+		return result, false, nil
 	}
 	waits, err := p.r.Children.AnyUnderWay(ctx, p.run)
 	if err != nil {
-		return false, err
+		return result, false, err
 	}
 	if waits {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
-		return false, nil
+		return result, false, nil
 	}
-	err = p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("delete run after its TTL: %w", err)
+	switch err = p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background")); {
+	case apierrors.IsNotFound(err):
+		return missing(ctx, p, err), true, nil
+	case err != nil:
+		return result, false, fmt.Errorf("delete run after its TTL: %w", err)
 	}
-	return true, nil
+	return result, true, nil
 }

@@ -66,10 +66,13 @@ func (p *pass) again(at time.Time) reconcile.Result {
 // none on the run: a proxy's page is such an answer, and so is that of a server which does not
 // serve the resource for a moment. If the run is gone the cache says so, and the next pass ends.
 func missing(ctx context.Context, p *pass, cause error) reconcile.Result {
-	at := p.r.Clock.Now().Add(pacing.NoRoom(p.mem.missing, lookAgain))
-	p.mem.missing++
-	log.FromContext(ctx).V(1).Info("The run is not there, by the word of the API server: it is looked at again", "at", at, "cause", cause.Error())
-	return p.again(at)
+	m := &p.mem.missing
+	if now := p.r.Clock.Now(); !now.Before(m.until) { // else the run was woken, which says nothing new
+		m.until = now.Add(pacing.NoRoom(m.waits, lookAgain))
+		m.waits++
+	}
+	log.FromContext(ctx).V(1).Info("The run is not there, by the word of the API server: it is looked at again", "at", m.until, "cause", cause.Error())
+	return p.again(m.until)
 }
 
 // inTime has the next pass made before what is decided and not written is written too late, and

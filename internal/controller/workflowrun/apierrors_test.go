@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -345,9 +347,56 @@ var _ = Describe("the API server", func() {
 		r.mustPass(ctx, run)
 		Expect(apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), run.DeepCopy()))).To(BeTrue())
 	}, NodeTimeout(2*patience))
+
+	// mutation: expire that takes such an answer for a deletion.
+	It("says of a finished run whose time is over that it does not exist: it is deleted soon", func(ctx SpecContext) {
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":60}}`)
+		r.finish(ctx, run)
+		w.clock.Step(2 * time.Minute)
+		r.hook = once("delete/before", notFound)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(lifecycle.Finished(w.get(ctx, run))).To(BeTrue())
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", lookAgain)), "nothing else than time wakes it")
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), run.DeepCopy()))).To(BeTrue())
+	}, NodeTimeout(2*patience))
 })
 
 var runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+
+// A run that is woken often while such answers come is not looked at the later for it.
+//
+// mutations: missing that counts passes, or that waits no longer each time; refresh that does not
+// forget them.
+func TestTheWaitAfterAnswersThatTheRunIsGoneGrowsWithTimeAndNotWithPasses(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	p := &pass{r: &Reconciler{Clock: clk, Live: answersAll{}}, run: aRun("1"), mem: &memory{}}
+	first := missing(t.Context(), p, notFound()).RequeueAfter
+	for range 20 {
+		if again := missing(t.Context(), p, notFound()).RequeueAfter; again != first {
+			t.Fatalf("a wait of %s, and of %s once it was woken", first, again)
+		}
+	}
+	clk.Step(first)
+	if second := missing(t.Context(), p, notFound()).RequeueAfter; second <= first || second > lookAgain {
+		t.Errorf("a wait of %s, and then of %s", first, second)
+	}
+	if _, err := p.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if anew := missing(t.Context(), p, notFound()).RequeueAfter; anew != first {
+		t.Errorf("a wait of %s at first, and of %s after the run was there", first, anew)
+	}
+}
+
+// answersAll is an API server that has the run, whatever is asked for.
+type answersAll struct{ client.Reader }
+
+func (answersAll) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	o.SetUID(aRun("1").UID)
+	return nil
+}
 
 // notFound is what a proxy's page is to a client, or the word of an API server that does not serve
 // the resource for a moment.

@@ -50,14 +50,14 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	}
 	begun := r.Clock.Now()
 	var again []results.Tombstone
-	for i, g := range gone {
+	for i := range gone {
 		if r.Clock.Since(begun) >= cleanTimeout {
 			again = slices.Concat(gone[i:], again)
 			failed = errors.Join(failed, &results.RetryError{After: actRetryDelay, Cause: errCleanedLate})
 			break
 		}
-		if err := r.takeBack(ctx, g); err != nil {
-			again = append(again, g)
+		if err := r.takeBack(ctx, &gone[i]); err != nil {
+			again = append(again, gone[i])
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -69,15 +69,16 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 
 var errCleanedLate = errors.New("earlier runs of its name took all the time of the pass")
 
-// takeBack takes back what a deleted run left with stores and workers.
-func (r *Reconciler) takeBack(ctx context.Context, g results.Tombstone) error {
+// takeBack takes back what a deleted run left with stores and workers. After an error the tombstone
+// has what is left.
+func (r *Reconciler) takeBack(ctx context.Context, g *results.Tombstone) error {
 	r.Leases.Cache.Drop(ctx, g.UID)
 	if err := r.Holds.ReleaseAll(ctx, &g.Holds); err != nil {
 		return err
 	}
 	r.Ahead.Forget(g.UID)
 	r.Batches.Settler.Gone(ctx, g.UID)
-	if err := r.findJobs(ctx, &g); err != nil {
+	if err := r.findJobs(ctx, g); err != nil {
 		return err
 	}
 	if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
+
+// absence is of a run that the API server says does not exist, since it last gave or took it.
+type absence struct {
+	waits int
+	until time.Time // the last of them; zero: none
+}
 
 // memory is what this process knows of one run beyond what the API server stores. Losing it (a
 // crash) costs look-ups, never correctness. It is used by one pass at a time: the workqueue never
@@ -47,9 +54,7 @@ type memory struct {
 	// refused is why the API server refuses the status, as people were told; "": it does not.
 	refused metav1.StatusReason
 	noRoom  noRoom
-	// missing is how often the API server said that there is no such run, since the last write that
-	// it took.
-	missing int
+	missing absence
 	// toDesk says that the last pass that rendered any left jobs or child runs to be rendered again
 	// at a desk.
 	toDesk bool

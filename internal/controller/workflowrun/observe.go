@@ -235,6 +235,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read run live: %w", err)
 	}
+	p.mem.missing = absence{}
 	if live.UID != p.run.UID { // deleted, and made anew: the watch tells of that one, and wakes the name
 		p.lock.Drop(ctx)
 		return reconcile.Result{}, nil
@@ -268,7 +269,18 @@ func readOrigin(ctx context.Context, p *pass) (*v1alpha1.WorkflowRun, error) {
 	was := &v1alpha1.WorkflowRun{}
 	err := p.r.Live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: p.spec.StartFrom.Run}, was)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // that it is gone is an answer
+		return nil, confirmGone(ctx, p, err)
 	}
 	return was, err
+}
+
+// confirmGone has the pass made again where the cache knows the run to start from, of which the API
+// server says that it is not there: see missing. A run would have failed for good by that.
+func confirmGone(ctx context.Context, p *pass, gone error) error {
+	seen := &v1alpha1.WorkflowRun{}
+	err := p.r.Client.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: p.spec.StartFrom.Run}, seen)
+	if err == nil && string(seen.UID) == p.spec.StartFrom.UID {
+		return gone
+	}
+	return client.IgnoreNotFound(err)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -111,6 +112,19 @@ var _ = Describe("a run that starts from one that failed", func() {
 			Expect(endOf(r.drive(ctx, run, lifecycle.Finished))).To(Equal("Failed/InvalidSpec"))
 		}
 	}, NodeTimeout(patience))
+
+	// mutation: readOrigin that believes the first answer ends the run as InvalidSpec.
+	It("is not refused for one answer that this one does not exist, which the cache knows", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		was := w.failsAtB(ctx, r, w.create(ctx, abc()))
+		run := w.startingFrom(ctx, was)
+		r.hook = once("live/before", notFound)
+		w.clock.Step(time.Second)
+		_, err := r.pass(ctx, run)
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+		Expect(endOf(r.finish(ctx, run))).To(Equal("Succeeded/Succeeded"))
+	}, NodeTimeout(2*patience))
 })
 
 // likeClientGo refuses names as client-go does: before it asks anybody, so it is not that they are
@@ -124,11 +138,18 @@ func (likeClientGo) Get(_ context.Context, key client.ObjectKey, _ client.Object
 	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), key.Name)
 }
 
+// knowsNone is a cache without objects.
+type knowsNone struct{ client.Client }
+
+func (knowsNone) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(runsResource, key.Name)
+}
+
 // The schema refuses such a name, but knows objects from before it did.
 // mutation: observeOrigin that asks for any name makes this fail.
 func TestARunThatStartsFromANameThatIsNoneIsRefused(t *testing.T) {
 	for _, name := range []string{"a/b", "..", "%", "gone"} {
-		p := &pass{r: &Reconciler{Live: likeClientGo{}}, run: aRun("1"), mem: &memory{}}
+		p := &pass{r: &Reconciler{Live: likeClientGo{}, Client: knowsNone{}}, run: aRun("1"), mem: &memory{}}
 		p.run.Status = nil
 		p.run.Spec.Steps = abc()
 		p.run.Spec.StartFrom = &v1alpha1.StartFrom{Run: name, UID: "u0"}

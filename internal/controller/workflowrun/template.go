@@ -81,7 +81,7 @@ func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 	if err != nil {
 		return err
 	}
-	g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...)
+	g.Jobs, g.Follows = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...), nil // they are found
 	return nil
 }
 

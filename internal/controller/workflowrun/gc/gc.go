@@ -90,9 +90,10 @@ type Collector struct {
 	Clock   clock.Clock
 }
 
-// Deleted removes what a deleted run had in flight, and its outputs.
-func (c *Collector) Deleted(ctx context.Context, g results.Tombstone) error {
-	_, err := Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs)
+// Deleted removes what a deleted run had in flight, and its outputs. After an error the tombstone
+// has the jobs that are left.
+func (c *Collector) Deleted(ctx context.Context, g *results.Tombstone) (err error) {
+	g.Jobs, err = Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs)
 	return errors.Join(err, c.Outputs.Drop(ctx, g.Outputs))
 }
 

@@ -19,10 +19,11 @@ import (
 const withdrawPart = 4 * withdrawParallel
 
 // Withdraw withdraws jobs of a run and tells their workers to stop. It gives what is left to do
-// after an error. Of a long list all workers are told at once, as they may work for nothing while
-// it takes its time; and once more later, as one may have been given its job in between.
+// after an error. Where not all are withdrawn at the same time, all workers are told first, as they
+// may work for nothing while that takes the time of the pass; and once more later, as one may have
+// been given its job in between.
 func Withdraw(ctx context.Context, jobs withdrawer, runUID string, list []lifecycle.Withdrawal) (left []lifecycle.Withdrawal, err error) {
-	if len(list) > withdrawPart {
+	if len(list) > withdrawParallel {
 		_ = jobs.Cancel(ctx, runUID, idsOf(list)) // that it is said later is what counts
 	}
 	for len(list) > 0 {

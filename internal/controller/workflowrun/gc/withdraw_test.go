@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -82,6 +85,67 @@ func TestWithdraw_OneJobThatCannotBeTakenBackKeepsNoWorkerAtWork(t *testing.T) {
 		t.Errorf("then: asked for %v, left %d, %v", k.asked, len(left), err)
 	}
 }
+
+// hanging is a broker whose streams do not answer, until the time of the pass is over.
+type hanging struct {
+	talker
+	over   context.CancelFunc
+	asking atomic.Int32
+}
+
+func (h *hanging) Withdraw(ctx context.Context, _ string, _ protocol.JobID) error {
+	if h.asking.Add(1) == withdrawParallel {
+		h.over()
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Cancel(ctx context.Context, run string, ids []protocol.JobID) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return h.talker.Cancel(ctx, run, ids)
+}
+
+// mutation: a Withdraw that tells workers first only where it has more than a part to do.
+func TestWithdraw_WorkersAreToldThoughNoJobCanBeTakenBackInTheTimeOfThePass(t *testing.T) {
+	const n = withdrawParallel + 24
+	ctx, over := context.WithCancel(t.Context())
+	h := &hanging{talker: talker{told: map[int]int{}}, over: over}
+	left, err := Withdraw(ctx, h, "u", items(n))
+	if !errors.Is(err, context.Canceled) || len(left) != n {
+		t.Fatalf("left %d, %v", len(left), err)
+	}
+	if len(h.told) != n {
+		t.Errorf("%d workers were told, want %d", len(h.told), n)
+	}
+}
+
+// mutation: a Deleted that leaves the tombstone as it was asks for all of them again.
+func TestCollector_AsksAgainOnlyForTheJobsOfADeletedRunThatAreLeft(t *testing.T) {
+	const many, bad = 100, 7
+	k := &talker{told: map[int]int{}, fails: func(item int) error {
+		if item == bad {
+			return errTest
+		}
+		return nil
+	}}
+	c := &Collector{Jobs: speaking{k}, Outputs: empty{}}
+	g := results.Tombstone{UID: "u", Jobs: items(many)}
+	if err := c.Deleted(t.Context(), &g); !errors.Is(err, errTest) || len(g.Jobs) != 1 {
+		t.Fatalf("left %d, %v", len(g.Jobs), err)
+	}
+	k.asked, k.fails = nil, func(int) error { return nil }
+	if err := c.Deleted(t.Context(), &g); err != nil || !slices.Equal(k.asked, []int{bad}) {
+		t.Errorf("then: asked for %v, %v", k.asked, err)
+	}
+}
+
+// speaking is a talker whose queue nobody lists.
+type speaking struct{ *talker }
+
+func (speaking) List(context.Context) ([]jobs.QueuedJob, error) { return nil, nil }
 
 // mutations: Withdraw that goes on with the rest when a whole part of it failed; that begins with
 // the same part again.

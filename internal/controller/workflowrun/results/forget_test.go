@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -52,6 +54,21 @@ func TestConsumer_WhatWasGivenBackToAnotherInstallationWaitsOnceWhenItComesAgain
 	}
 	if in, out := p.Inbox.Backlog().Results, p.Orphans().Backlog().Results; in != 10 || out != 10 {
 		t.Errorf("%d wait in the inbox, and %d for their run; want 10 each", in, out)
+	}
+}
+
+// The run is deleted while its result is on its way, and its partition is left.
+//
+// mutation: putBack that parks what it did not take out of the inbox.
+func TestRouter_AResultThatWasForgottenIsNotParked(t *testing.T) {
+	p := newPost(NewInbox(10, 1<<20))
+	run := runOf("ns", "run")
+	l := &Pending{Fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, Since: epoch, Delivery: &fakeDelivery{}}
+	p.Inbox.Put(run.Namespace, run.UID, l)
+	p.Forget(map[int]bool{protocol.Partition(string(run.UID)): true})
+	p.entered(t.Context(), types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, l)
+	if in, out := p.Inbox.Backlog().Results, p.Orphans().Backlog().Results; in != 0 || out != 0 {
+		t.Errorf("%d wait in the inbox, and %d for their run, of a partition that was left", in, out)
 	}
 }
 

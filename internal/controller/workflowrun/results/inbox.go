@@ -85,10 +85,10 @@ func (b *Inbox) Runs() []types.UID {
 	return slices.Collect(maps.Keys(b.byRun))
 }
 
-// Remove takes results out; the caller settles them.
-func (b *Inbox) Remove(uid types.UID, gone []*Pending) {
+// Remove takes results out, and says how many were there; the caller settles them.
+func (b *Inbox) Remove(uid types.UID, gone []*Pending) (n int) {
 	if len(gone) == 0 {
-		return
+		return 0
 	}
 	set := make(map[*Pending]struct{}, len(gone))
 	for _, l := range gone {
@@ -99,15 +99,17 @@ func (b *Inbox) Remove(uid types.UID, gone []*Pending) {
 	left := slices.DeleteFunc(b.byRun[uid], func(l *Pending) bool {
 		_, ok := set[l]
 		if ok {
+			n++
 			b.leave(uid, l)
 		}
 		return ok
 	})
 	if len(left) == 0 {
 		delete(b.byRun, uid)
-		return
+		return n
 	}
 	b.byRun[uid] = left
+	return n
 }
 
 // TakeAll empties a run's inbox.

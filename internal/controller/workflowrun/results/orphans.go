@@ -51,12 +51,16 @@ func newOrphans(r *Router) *Orphans {
 func (s *Orphans) Backlog() Backlog { return s.parked.Backlog() }
 
 func (s *Orphans) park(ctx context.Context, l *Pending) {
-	uid := types.UID(l.Fact.ID.RunUID)
-	if !s.parked.Put("", uid, l) {
+	s.arrived(ctx, l, s.parked.Put("", types.UID(l.Fact.ID.RunUID), l))
+}
+
+// arrived does what follows when a result was parked, or found no room.
+func (s *Orphans) arrived(ctx context.Context, l *Pending, parked bool) {
+	if !parked {
 		s.router.refuse(ctx, l, max(ListPause, s.parked.ReturnAfter("", l, s.router.Clock.Now())), errUnknownRun)
 		return
 	}
-	s.Known(ctx, uid) // it may have been seen since it was looked for
+	s.Known(ctx, types.UID(l.Fact.ID.RunUID)) // it may have been seen since it was looked for
 }
 
 // Known delivers the results that came before their run was seen, if it was. Whoever saw a new run

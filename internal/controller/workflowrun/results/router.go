@@ -115,8 +115,7 @@ func (r *Router) entered(ctx context.Context, key types.NamespacedName, p *Pendi
 	if _, ok := r.Index.Find(uid); !ok {
 		// The run was deleted meanwhile and its inbox may have been emptied already: no pass would
 		// look into it again.
-		r.Inbox.Remove(uid, []*Pending{p})
-		r.orphans.park(ctx, p)
+		r.putBack(ctx, uid, p)
 		return
 	}
 	if p.Fact.Result.Status == protocol.StatusStarted {
@@ -125,6 +124,18 @@ func (r *Router) entered(ctx context.Context, key types.NamespacedName, p *Pendi
 		return
 	}
 	r.Wake(key)
+}
+
+// putBack puts a result of the inbox among the orphans. One that is not there any more was given
+// back to NATS, or settled.
+func (r *Router) putBack(ctx context.Context, uid types.UID, p *Pending) {
+	r.moving.Lock()
+	there := r.Inbox.Remove(uid, []*Pending{p}) > 0
+	parked := there && r.orphans.parked.Put("", uid, p)
+	r.moving.Unlock()
+	if there {
+		r.orphans.arrived(ctx, p, parked)
+	}
 }
 
 // noRoom gives back a result that found no room in its run's inbox.

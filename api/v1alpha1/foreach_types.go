@@ -36,7 +36,7 @@ type ForEach struct {
 	// locks are those of each item, held while it is under way, its retries included: all are taken
 	// together, or none, before its first job goes out. Their keys may read item, too. An item that
 	// waits for its locks counts for maxParallel; at most 50 items of a run with locks are under
-	// way at the same time. At most 8.
+	// way at the same time, and one of each step whatever the others do. At most 8.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

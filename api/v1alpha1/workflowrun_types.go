@@ -178,8 +178,9 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// maxParallelSteps is how many steps may be with workers, or be child runs under way, at the
-	// same time. The steps of a child count for the child. Default 20.
+	// maxParallelSteps is how many steps may be with workers, be child runs under way, or be
+	// between attempts with their locks, at the same time. The steps of a child count for the
+	// child. Default 20.
 	// +optional
 	// +default=20
 	// +kubebuilder:default=20

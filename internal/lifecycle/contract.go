@@ -41,6 +41,8 @@ type (
 	LocksAnswer = facts.LocksAnswer
 	// LocksAsk is what a run, or one of its steps, needs all at once.
 	LocksAsk = facts.LocksAsk
+	// LocksState is what became of a question for locks.
+	LocksState = facts.LocksState
 	// Lock describes the run lock as the writer sees it.
 	Lock = facts.Lock
 	// LockState says whether this process may write the run.
@@ -135,6 +137,9 @@ const (
 	EventNormal  = report.EventNormal
 	EventWarning = report.EventWarning
 )
+
+// AskInTurn asks for locks one after the other, no more than may use what they get.
+func AskInTurn(asks []LocksAsk, ask func(LocksAsk) LocksState) { facts.AskInTurn(asks, ask) }
 
 // Finished says whether the run ended, in whichever way.
 func Finished(run *v1alpha1.WorkflowRun) bool { return status.Finished(run) }

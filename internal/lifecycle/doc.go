@@ -84,7 +84,8 @@
 //	delay:     Pending ──> Delayed ── delayedUntil ──> Succeeded
 //	child run: Pending ──> Running, named ──> with its uid ── its end, or that it is gone ──> Succeeded | Failed
 //
-// Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on
+// A step has a place of maxParallelSteps while it is Dispatched or Running, or between its attempts
+// with locks. Approvals and delays need no worker: they take no place, and delays go on
 // while the run is suspended. What differs between them is in package waits. A failed step ends its
 // run, unless its onFailure is Continue: then those that depend on it go on as if it had succeeded.
 //

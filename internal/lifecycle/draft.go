@@ -44,7 +44,7 @@ type state struct {
 	assembled   map[int]kept // by step: where its output is, once all of its items are over
 	launches    []launch     // what goes out with this decision, until it is committed
 	launched    map[int]bool // by step: its job, or child run, is among them
-	asks        map[int]bool // by step: its locks are asked for by this decision
+	asks        map[int]bool // by step: its locks are asked for by this decision, and it takes a place
 	placeFreed  bool         // an item or a step ended in the middle of starts: others may start by that
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// lockKeeper has mutexes for the items of one run: by name the part that holds it.
+// lockKeeper has mutexes for the steps and items of one run: by name the part that holds it.
 type lockKeeper struct {
 	holder map[string]string
 	fence  int64
@@ -33,7 +33,7 @@ func (k *lockKeeper) answer(c *chance, known map[string]LocksAnswer, asks []fact
 	if k.holder == nil {
 		k.holder = map[string]string{}
 	}
-	for _, ask := range asks {
+	AskInTurn(asks, func(ask facts.LocksAsk) LocksState {
 		lock := ask.Wants[0].Name
 		switch by := k.holder[lock]; {
 		case c.odds(10):
@@ -45,19 +45,35 @@ func (k *lockKeeper) answer(c *chance, known map[string]LocksAnswer, asks []fact
 			k.fence++
 			known[ask.Part] = heldWith(k.fence)
 		}
-	}
+		return known[ask.Part].State
+	})
 	return known
+}
+
+// used checks that a step has what it was granted, also if others had to be refused for it.
+func (k *lockKeeper) used(c *chance, known map[string]LocksAnswer, out *Decision) {
+	for i := range out.Status.Steps {
+		s := &out.Status.Steps[i]
+		if known[s.Name].State == LocksHeld && len(s.Locks) == 0 && !status.Ended(s.Phase) {
+			c.fail("step %s was granted its locks, and found no place", s.Name)
+		}
+	}
 }
 
 // check compares what status says of locks with what there is, and takes back what it does not say.
 func (k *lockKeeper) check(c *chance) {
-	held, entries := map[string]string{}, 0
+	held, entries, steps := map[string]string{}, 0, 0
 	for i := range c.run.Status.Steps {
 		s := &c.run.Status.Steps[i]
+		k.held(c, held, s.Name, s.Locks)
+		if status.InFlight(s.Phase) && len(c.spec(s.Name).Locks) != len(s.Locks) {
+			c.fail("step %s is under way with %v", s.Name, s.Locks)
+		}
 		if s.ForEach == nil {
 			continue
 		}
 		entries += len(s.ForEach.Locks)
+		steps++
 		for _, g := range fanout.Groups(s.ForEach) {
 			for item := range g.Set.All() {
 				k.item(c, s, item, g.Phase == v1alpha1.StepPending)
@@ -67,23 +83,28 @@ func (k *lockKeeper) check(c *chance) {
 			if status.Ended(s.Phase) || j > 0 && s.ForEach.Locks[j-1].Item >= l.Item || (l.LockWait == nil) == (len(l.Locks) == 0) {
 				c.fail("step %s: odd locks %+v", s.Name, s.ForEach.Locks)
 			}
-			for _, h := range l.Locks {
-				if by := held[h.Name]; by != "" || k.holder[h.Name] != l.Part(s.Name) {
-					c.fail("%s is held by %s, %q and %q", h.Name, l.Part(s.Name), by, k.holder[h.Name])
-				}
-				held[h.Name] = l.Part(s.Name)
-			}
+			k.held(c, held, l.Part(s.Name), l.Locks)
 		}
 	}
-	if entries > bounds.MaxLockedItems {
+	if most := bounds.MaxLockedItems + max(0, steps-1); entries > most {
 		c.fail("%d items have locks or wait for them", entries)
 	}
 	k.holder = held
 }
 
+// held notes what a part has by status, which nobody else has.
+func (k *lockKeeper) held(c *chance, held map[string]string, part string, locks []v1alpha1.LockHold) {
+	for _, h := range locks {
+		if by := held[h.Name]; by != "" || k.holder[h.Name] != part {
+			c.fail("%s is held by %s, %q and %q", h.Name, part, by, k.holder[h.Name])
+		}
+		held[h.Name] = part
+	}
+}
+
 func (k *lockKeeper) awaited(c *chance) bool {
 	return slices.ContainsFunc(c.run.Status.Steps, func(s v1alpha1.StepStatus) bool {
-		return s.ForEach != nil && slices.ContainsFunc(s.ForEach.Groups, func(g v1alpha1.ItemGroup) bool { return g.Phase == v1alpha1.StepPending })
+		return s.LockWait != nil || s.ForEach != nil && slices.ContainsFunc(s.ForEach.Groups, func(g v1alpha1.ItemGroup) bool { return g.Phase == v1alpha1.StepPending })
 	})
 }
 
@@ -92,7 +113,8 @@ func (k *lockKeeper) item(c *chance, s *v1alpha1.StepStatus, item int, awaits bo
 	if c.spec(s.Name).ForEach.Locks == nil || awaits {
 		return
 	}
-	want := fmt.Sprintf("mutex:%s/m%d", c.run.Namespace, item%4)
+	key := strings.NewReplacer("${item % 4}", fmt.Sprint(item%4), "${item}", fmt.Sprint(item)).Replace(c.spec(s.Name).ForEach.Locks[0].Mutex)
+	want := fmt.Sprintf("mutex:%s/%s", c.run.Namespace, key)
 	for _, l := range s.ForEach.Locks {
 		if int(l.Item) == item && len(l.Locks) == 1 && l.Locks[0].Name == want {
 			return
@@ -321,7 +343,7 @@ func TestAnItemThatHasItsLocksGoesOutWithTheNextDecision(t *testing.T) {
 	}
 }
 
-// At most 50 items of a run with locks are under way.
+// At most 50 items of a run with locks are under way, and one of each further step.
 //
 // mutation: itemRoom without locked makes this fail.
 func TestItemsWithLocksAreBounded(t *testing.T) {
@@ -329,7 +351,7 @@ func TestItemsWithLocksAreBounded(t *testing.T) {
 	run.Spec.Steps = append(run.Spec.Steps, *run.Spec.Steps[0].DeepCopy(), newStep("free", forEach("${inputs.list}", 100, v1alpha1.Collect)))
 	run.Spec.Steps[1].Name = "more"
 	out := decideLocked(t, run, epoch, nil)
-	if n := len(out.Needs.Locks); n != bounds.MaxLockedItems || len(out.Dispatch) != 100 {
+	if n := len(out.Needs.Locks); n != bounds.MaxLockedItems+1 || len(out.Dispatch) != 100 {
 		t.Errorf("asks for %d items, and dispatches %d of those without locks", n, len(out.Dispatch))
 	}
 	answers := map[string]LocksAnswer{}
@@ -339,6 +361,36 @@ func TestItemsWithLocksAreBounded(t *testing.T) {
 	out = decideLocked(t, run, epoch, answers)
 	if out = decideLocked(t, run, epoch, nil); len(out.Needs.Locks) > 0 || len(run.Status.Steps[0].ForEach.Locks) != bounds.MaxLockedItems {
 		t.Errorf("asks for %d more, %d have locks", len(out.Needs.Locks), len(run.Status.Steps[0].ForEach.Locks))
+	}
+}
+
+// Items that wait for the lock of a step leave room for one of its items: else they would wait for
+// each other, and no resync sees such a ring.
+//
+// mutations: itemRoom without a least, and one that lets a step with items under way have it, make
+// this fail.
+func TestAStepThatHoldsLocksBeginsAnItemWhateverOthersWaitFor(t *testing.T) {
+	run := lockedItems(60, 60, v1alpha1.Collect)
+	run.Spec.Steps[0].ForEach.Locks = []v1alpha1.LockRequest{mutexOf("m")}
+	own := newStep("own", forEach("${inputs.list}", 60, v1alpha1.Collect), withStepLocks(mutexOf("m")))
+	own.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("r-${item}")}
+	run.Spec.Steps = append(run.Spec.Steps, own)
+	decideLocked(t, run, epoch, nil)
+	answers := map[string]LocksAnswer{"own": heldWith(7)}
+	for i := range bounds.MaxLockedItems {
+		answers[part(i)] = LocksAnswer{State: LocksWaiting, Lock: "mutex:" + run.Namespace + "/m"}
+	}
+	out := decideLocked(t, run, epoch, answers)
+	if got := partsAsked(&out); got != "own/0" {
+		t.Fatalf("asks for %q", got)
+	}
+	answers["own/0"] = heldWith(8)
+	if out = decideLocked(t, run, epoch, answers); len(out.Dispatch) != 1 || len(out.Needs.Locks) > 0 {
+		t.Fatalf("dispatches %v, asks for %q", out.Dispatch, partsAsked(&out))
+	}
+	delete(answers, "own/0")
+	if out = decideLocked(t, run, epoch.Add(time.Second), answers, ofItem(0, succeeded("own", 1, "1"))); partsAsked(&out) != "own/1" {
+		t.Errorf("asks for %q after that", partsAsked(&out))
 	}
 }
 

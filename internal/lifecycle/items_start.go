@@ -69,11 +69,17 @@ func roomOfItems(d *draft) itemRoom {
 	return room
 }
 
+// of is the room for items of a step. One with locks of which none is under way always has room for
+// one: it may hold what those wait for that fill the room.
 func (r *itemRoom) of(it *fanout.Items) int {
-	if it.HasLocks() {
-		return min(r.all, r.locked)
+	if !it.HasLocks() {
+		return r.all
 	}
-	return r.all
+	least := 0
+	if it.UnderWay() == 0 {
+		least = 1
+	}
+	return min(r.all, max(r.locked, least))
 }
 
 func (r *itemRoom) less(it *fanout.Items, n int) {

@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -230,6 +231,17 @@ func releaseLocks(d *draft) {
 			}
 		}
 	}
+}
+
+// pruneAsks takes back the questions of what is over: a grant may have another run cancelled.
+func pruneAsks(d *draft) {
+	if d.st.CompletedAt != nil {
+		d.out.Needs.Locks = nil
+	}
+	d.out.Needs.Locks = slices.DeleteFunc(d.out.Needs.Locks, func(ask facts.LocksAsk) bool {
+		step, _, _ := strings.Cut(ask.Part, "/")
+		return slices.ContainsFunc(d.st.Steps, func(s v1alpha1.StepStatus) bool { return s.Name == step && status.Ended(s.Phase) })
+	})
 }
 
 // leaveLockQueues ends the waits of a run whose steps may not begin.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -104,8 +106,8 @@ func TestWhatAStepWaitsForThatBacksOffWithoutAPlace(t *testing.T) {
 // A grant that finds no place is given back: a start of a rate is spent by then, and others were
 // refused, or cancelled, for it.
 //
-// mutations: startSome that counts no asks, and one that has those with a place in line leave it
-// for them, make this fail.
+// mutations: AskInTurn that asks whatever was granted, a hasPlace without grants, and mayTake that
+// has steps without locks take what those who ask may use, make this fail.
 func TestNoMoreStepsAskForLocksThanThereArePlaces(t *testing.T) {
 	var steps []v1alpha1.Step
 	for i := range 10 {
@@ -113,22 +115,18 @@ func TestNoMoreStepsAskForLocksThanThereArePlaces(t *testing.T) {
 	}
 	run := newRun(steps...)
 	run.Spec.MaxParallelSteps = 2
+	run.Spec.Steps = append(run.Spec.Steps, newStep("free"))
 	answers := map[string]LocksAnswer{}
-	for i, want := range []string{"s0 s1", "s2", "s3", ""} {
-		out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Locks: answers}))
-		if got := partsAsked(&out); got != want {
-			t.Fatalf("round %d asks for %q, want %q", i, got, want)
-		}
-		answers["s0"], answers["s1"] = heldWith(7), waitsFor // all but s0 wait, until s3
-		if i > 0 && want != "" {
-			answers[want] = waitsFor
-		}
-		if want == "s3" {
-			answers[want] = heldWith(8)
-		}
+	out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1)}))
+	all := map[string]LocksAnswer{"s0": heldWith(7), "s1": waitsFor, "s2": waitsFor, "s3": heldWith(8), "s4": heldWith(9)}
+	if got := askInTurn(out.Needs.Locks, all, answers); got != "s0 s1 s2 s3" || len(out.Dispatch) > 0 {
+		t.Fatalf("asks for %q, dispatches %v", got, out.Dispatch)
 	}
-	if out := decideLocked(t, run, epoch, answers); len(out.Dispatch) != 2 {
-		t.Errorf("dispatches %v", out.Dispatch)
+	if out = decideLocked(t, run, epoch, answers); len(out.Needs.Locks) > 0 {
+		t.Errorf("asks for %q, too", partsAsked(&out))
+	}
+	if diff := cmp.Diff([]string{"s0", "s3"}, names(out.Dispatch)); diff != "" {
+		t.Errorf("dispatched (-want +got):\n%s", diff)
 	}
 }
 
@@ -143,25 +141,93 @@ func TestStepsInLineAreAskedAboutInTurn(t *testing.T) {
 	}
 	run := newRun(steps...)
 	run.Spec.MaxParallelSteps = 1
-	answers := map[string]LocksAnswer{}
-	rounds := 0
+	answers, all := map[string]LocksAnswer{}, map[string]LocksAnswer{}
+	for i := range steps {
+		all[steps[i].Name] = waitsFor
+	}
+	rounds := 1
 	for ; ; rounds++ {
 		out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Locks: answers}))
 		if len(out.Needs.Locks) == 0 {
 			break
 		}
-		for _, ask := range out.Needs.Locks {
-			answers[ask.Part] = waitsFor
-		}
+		askInTurn(out.Needs.Locks, all, answers)
 	}
-	if rounds != bounds.MaxLocks || len(answers) != rounds {
+	if rounds != 2 || len(answers) != bounds.MaxLocks {
 		t.Fatalf("%d rounds, %d answers", rounds, len(answers))
 	}
 	decideLocked(t, run, epoch, answers)
 	glance := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1)}))
-	if got := partsAsked(&glance); got != "s0" || glance.Status.Steps[bounds.MaxLocks-1].LockWait == nil {
+	if got := partsAsked(&glance); !strings.HasPrefix(got, "s0 s1 ") || glance.Status.Steps[bounds.MaxLocks-1].LockWait == nil {
 		t.Errorf("asks for %q; the last waits for %v", got, glance.Status.Steps[bounds.MaxLocks-1].LockWait)
 	}
+}
+
+// The other steps leave their lines in the decision in which the last place is taken.
+//
+// mutation: startAll without leaveLines makes this fail.
+func TestWhoFindsNoPlaceLeavesTheLineAtOnce(t *testing.T) {
+	run := newRun(newStep("s0", withStepLocks(mutexOf("m"))), newStep("s1", withStepLocks(mutexOf("n"))))
+	run.Spec.MaxParallelSteps = 1
+	answers := map[string]LocksAnswer{"s0": waitsFor, "s1": waitsFor}
+	if decideLocked(t, run, epoch, answers); run.Status.Steps[0].LockWait == nil {
+		t.Fatal("s0 is in no line")
+	}
+	answers["s1"] = heldWith(7)
+	out := decideLocked(t, run, epoch, answers)
+	if s := out.Status.Steps; s[0].LockWait != nil || s[1].Phase != v1alpha1.StepDispatched {
+		t.Errorf("s0 waits for %v, s1 is %s", s[0].LockWait, s[1].Phase)
+	}
+}
+
+// Who was granted its locks has a place for them, whatever those before it found meanwhile.
+//
+// mutation: a hasPlace without grants makes this fail.
+func TestAGrantIsUsedThoughAStepBeforeItCanBeginMeanwhile(t *testing.T) {
+	run := newRun(newStep("s0", input(`{"pad":"`+strings.Repeat("x", 2*bounds.MaxQuickBytes)+`"}`)),
+		newStep("s1", withStepLocks(mutexOf("m"))), newStep("s2", withStepLocks(mutexOf("n"))))
+	run.Spec.MaxParallelSteps = 1
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Quick: true})
+	out := Decide(in)
+	if !out.Cut || !strings.HasPrefix(partsAsked(&out), "s1") {
+		t.Fatalf("is cut: %v, asks for %q", out.Cut, partsAsked(&out))
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"s1": heldWith(7)})
+	if diff := cmp.Diff([]string{"s1"}, names(out.Dispatch)); diff != "" || len(out.Needs.Locks) > 0 {
+		t.Errorf("asks for %q, dispatched (-want +got):\n%s", partsAsked(&out), diff)
+	}
+}
+
+// mutations: complete without pruneAsks, and pruneAsks that looks at steps only, or at runs that
+// are over only, make this fail.
+func TestNobodyAsksForLocksForWhatIsOver(t *testing.T) {
+	locked, fails := newStep("a", withStepLocks(mutexOf("m"))), newStep("b", input(`{"x":"${inputs.none}"}`))
+	clean := newRun(locked, fails)
+	clean.Spec.Finally = []v1alpha1.Step{newStep("f", withStepLocks(mutexOf("m")))}
+	for name, c := range map[string]struct {
+		run  *v1alpha1.WorkflowRun
+		want string
+	}{"the run ends": {newRun(locked, fails), ""}, "the clean-up asks": {clean, "f"}} {
+		out := decideLocked(t, c.run, epoch, nil)
+		if got := partsAsked(&out); got != c.want {
+			t.Errorf("%s: asks for %q", name, got)
+		}
+	}
+	whole := newRun(newStep("a"))
+	whole.Spec.Locks, whole.DeletionTimestamp = []v1alpha1.LockRequest{mutexOf("m")}, bounds.Second(epoch)
+	if out := decideLocked(t, whole, epoch, nil); len(out.Needs.Locks) > 0 {
+		t.Errorf("asks for %q", partsAsked(&out))
+	}
+}
+
+// askInTurn adds the answers to questions that a shell asks, and names their parts.
+func askInTurn(asks []LocksAsk, all, answers map[string]LocksAnswer) string {
+	var parts []string
+	AskInTurn(asks, func(ask LocksAsk) LocksState {
+		parts, answers[ask.Part] = append(parts, ask.Part), all[ask.Part]
+		return all[ask.Part].State
+	})
+	return strings.Join(parts, " ")
 }
 
 func partsAsked(d *Decision) string {

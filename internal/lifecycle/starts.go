@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -35,6 +36,7 @@ func startAll(d *draft) {
 		d.placeFreed = false
 		startSome(d)
 	}
+	leaveLines(d)
 	if d.failure == nil {
 		commitAll(d)
 	}
@@ -62,7 +64,7 @@ func startSome(d *draft) {
 		if d.failure != nil {
 			return
 		}
-		p.note(d, had, hasPlace(d, i))
+		p.note(d, i, had)
 		schedule.Release(i)
 	}
 	items := itemLaunches(d)
@@ -90,11 +92,13 @@ func prepareLocked(d *draft, i int) prepared {
 
 // mayPrepare has a step that waits for its locks have them first. It was prepared when it began to
 // wait, and its expressions have one value: so what it reads takes nothing of what this decision
-// may read. While the store of locks is away, nobody who needs some is prepared.
+// may read. While the store of locks is away, nobody who needs some is prepared, but who has an
+// answer.
 func mayPrepare(d *draft, i int) (is prepared, ok bool) {
 	s := &d.st.Steps[i]
+	answer := d.in.Locks[s.Name].State
 	switch {
-	case d.locksAway && len(d.plan.Steps[i].Locks) > 0 && len(s.Locks) == 0:
+	case d.locksAway && (answer == facts.LocksUnasked || answer == facts.LocksUnavailable) && len(d.plan.Steps[i].Locks) > 0 && len(s.Locks) == 0:
 		return prepared{lacking: true}, false
 	case s.LockWait != nil:
 		return lockStep(d, i)

@@ -18,6 +18,7 @@ func complete(d *draft) Decision {
 	forgetDeadLetters(d)
 	storeItems(d)
 	releaseLocks(d)
+	pruneAsks(d)
 	rememberKeys(d)
 	d.st.MinWriterVersion = v1alpha1.OldestVersion
 	noteCheckpoint(d)

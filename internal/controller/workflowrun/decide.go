@@ -17,9 +17,15 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
+// maxLockTurns is how often one pass decides again with answers about locks, before it writes what
+// it has and leaves the others to the next one: each item that is refused has the next one ask.
+const maxLockTurns = 128
+
 // decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If
 // the object store, the stream or the API server cannot be asked, what the decision lacks is left
-// undone, to be tried again soon: the rest of it is good, a cancel above all.
+// undone, to be tried again soon: the rest of it is good, a cancel above all. Locks across
+// runs come last: what else is lacking may have the step that wants them end, or another one
+// take its place.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for tries := p.outputs.Tries(); ; {
 		d := lifecycle.Decide(p.input(ctx, lock))
@@ -34,13 +40,15 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 			return d
 		case asked:
 			continue // what was found out does not wait for the object store
-		case !d.Needs.Outputs():
-			return d
+		case d.Needs.Outputs() && tries.Supply(ctx, d.Needs):
+			continue
+		case askLocks(ctx, p, d.Needs.Locks):
+			continue
 		}
-		if !tries.Supply(ctx, d.Needs) {
+		if d.Needs.Outputs() {
 			p.outputsMissing(ctx, d, tries.Cause)
-			return d
 		}
+		return d
 	}
 }
 
@@ -119,8 +127,8 @@ func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 	return in
 }
 
-// askAbout asks what a decision lacks beside outputs, and says whether another one has more
-// to decide on.
+// askAbout asks what a decision lacks beside outputs and locks, and says whether another one has
+// more to decide on.
 func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	if n.Claim {
 		claim, err := p.r.Slots.Claim(ctx, asStored(p, p.run), p.tenantName())
@@ -132,15 +140,30 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.slot = slot
 		p.lookAgainAfter(ctx, err, "No answer about a slot")
 	}
-	for _, ask := range n.Locks {
-		asked, err := p.r.Holds.Ask(ctx, &p.mem.holds, p.locks, withParent(p), ask)
-		p.locks = asked
-		p.lookAgainAfter(ctx, err, "No answer about locks")
-	}
 	stayWithAnswers(p)
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
 	signalled := n.Signals && askSignals(ctx, p)
-	return n.Claim || n.Admission || len(n.Locks) > 0 || answered || signalled
+	return n.Claim || n.Admission || answered || signalled
+}
+
+// askLocks asks for locks, and says whether there are answers to decide on. What is too much for
+// this pass is left to the next one.
+func askLocks(ctx context.Context, p *pass, asks []lifecycle.LocksAsk) bool {
+	if len(asks) == 0 {
+		return false
+	}
+	if p.lockTurns++; p.lockTurns > maxLockTurns {
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
+		return false
+	}
+	lifecycle.AskInTurn(asks, func(ask lifecycle.LocksAsk) lifecycle.LocksState {
+		asked, err := p.r.Holds.Ask(ctx, &p.mem.holds, p.locks, withParent(p), ask)
+		p.locks = asked
+		p.lookAgainAfter(ctx, err, "No answer about locks")
+		return asked[ask.Part].State
+	})
+	stayWithAnswers(p)
+	return true
 }
 
 // withParent is the run with the parent that it claims, also before a write pins that. Locks know

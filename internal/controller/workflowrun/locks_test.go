@@ -105,6 +105,17 @@ func one(name string, all []v1alpha1.LockRequest, deps ...string) v1alpha1.Step 
 	return s
 }
 
+// countedTakes counts how often locks are asked for.
+type countedTakes struct {
+	holds.Locks
+	n atomic.Int64
+}
+
+func (c *countedTakes) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part string, requests []locks.Request) (locks.Answer, error) {
+	c.n.Add(1)
+	return c.Locks.Take(ctx, run, part, requests)
+}
+
 func endedAs(run *v1alpha1.WorkflowRun) string {
 	for _, c := range run.Status.Conditions {
 		if c.Type == v1alpha1.ConditionSucceeded {
@@ -301,6 +312,41 @@ var _ = Describe("locks across runs", func() {
 			steps = append(steps, one(name, []v1alpha1.LockRequest{{Semaphore: sem}}))
 		}
 		r.finish(ctx, w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = 1 }))
+
+		// Nor do those whose place one takes whose input is too large for a pass that is
+		// to be quick.
+		sem = w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 5, Rate: &v1alpha1.LockRate{Starts: 2, PerSeconds: 3600}})
+		large := step("large")
+		large.Job.Input = &runtime.RawExtension{Raw: []byte(`{"x":"${run.name}","pad":"` + strings.Repeat("x", 5<<10) + `"}`)}
+		steps = []v1alpha1.Step{large, one("a", []v1alpha1.LockRequest{{Semaphore: sem}}), one("b", []v1alpha1.LockRequest{{Semaphore: sem}})}
+		r.finish(ctx, w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = 1 }))
+	}, NodeTimeout(2*patience))
+
+	// Each item that is refused has the next one ask. A pass does not go on with that for ever.
+	//
+	// mutation: decide without maxLockTurns makes this fail.
+	It("are asked for by so many items that are refused, in several passes", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyDropNewest})
+		busy := []v1alpha1.LockRequest{{Semaphore: sem}}
+		holder := r.inFlight(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(busy)), 1)
+		asked := &countedTakes{Locks: r.Holds.Locks}
+		r.Holds.Locks = asked
+		all := step("all")
+		all.ForEach = &v1alpha1.ForEach{Items: "${inputs.list}", MaxParallel: 1, OnItemFailure: v1alpha1.Collect, Locks: busy}
+		run := w.create(ctx, []v1alpha1.Step{all}, func(s *v1alpha1.WorkflowRunSpec) {
+			s.Inputs = &runtime.RawExtension{Raw: []byte(`{"list":[` + strings.Repeat("0,", 299) + `0]}`)}
+		})
+		most := int64(0)
+		run = r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			most = max(most, asked.n.Swap(0))
+			return lifecycle.Finished(now)
+		})
+		Expect(run.Status.Steps[0].ForEach.Failed).To(Equal(int32(300)))
+		Expect(most).To(And(BeNumerically(">", 1), BeNumerically("<=", 128)))
+		r.finish(ctx, holder)
 	}, NodeTimeout(2*patience))
 
 	It("keep the latest of many that wait", func(ctx SpecContext) {

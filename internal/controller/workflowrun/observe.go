@@ -78,6 +78,7 @@ type observed struct {
 type found struct {
 	slot      slots.Answer         // what the tenant's quota said
 	locks     holds.Asked          // what became of questions for locks across runs
+	lockTurns int                  // how often
 	claim     lifecycle.Claim      // what was found out about the idempotency key
 	evaluated *lifecycle.Evaluated // what expressions gave
 

@@ -28,7 +28,7 @@ const (
 	LeastNameBytes   = 64                                 // of each approver's name, whatever others said
 	MaxCommentChars  = 1024                               // the comment of an approver, also in bytes as stored
 	MaxLocks         = 64                                 // locks of a run and its steps together
-	MaxLockedItems   = 50                                 // items of a run under way that have locks of their own, or wait for them
+	MaxLockedItems   = 50                                 // items of a run under way that have locks of their own, or wait for them; but one of each step
 	MaxKeysCost      = expr.MaxCost / MaxLockedItems      // the expressions of the keys of an item's locks: while it waits, a replica that has forgotten them evaluates them again
 	MaxForEachSteps  = 20                                 // steps with forEach in a run
 	MaxItemsParallel = 1000                               // items of a step under way

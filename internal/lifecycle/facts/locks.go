@@ -13,8 +13,23 @@ import (
 // LocksAsk is what a run, one of its steps, or an item, needs all at once. Locks, in the plural,
 // are semaphores and mutexes; Lock is the run lock.
 type LocksAsk struct {
-	Part  string // of the run: "" spec.locks, "build" those of a step, "build/3" those of an item
-	Wants []LockWant
+	Part   string // of the run: "" spec.locks, "build" those of a step, "build/3" those of an item
+	Wants  []LockWant
+	Places int // of maxParallelSteps that were free at its turn; 0: it takes none
+}
+
+// AskInTurn asks for locks one after the other. A grant that finds no place is given back, and
+// others were refused, or cancelled, for it: so no more are asked than may use what they get.
+func AskInTurn(asks []LocksAsk, ask func(LocksAsk) LocksState) {
+	placed := 0
+	for _, a := range asks {
+		if a.Places > 0 && placed >= a.Places {
+			continue
+		}
+		if state := ask(a); state == LocksHeld && a.Places > 0 {
+			placed++
+		}
+	}
 }
 
 // LockWant is one of them.

@@ -60,7 +60,8 @@ func WithWorker(s *v1alpha1.StepStatus) bool {
 	return InFlight(s.Phase) && !IsForEach(s) && s.ChildRun == nil
 }
 
-// InFlight says whether a step is under way and takes a place of maxParallelSteps.
+// InFlight says whether a step is under way. It has a place of maxParallelSteps then; so has one
+// between its attempts that holds locks.
 func InFlight(p v1alpha1.StepPhase) bool {
 	return p == v1alpha1.StepDispatched || p == v1alpha1.StepRunning
 }

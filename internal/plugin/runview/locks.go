@@ -240,7 +240,7 @@ func (t *table) asks(run *v1alpha1.WorkflowRun) map[string][]want {
 	if t.decided++; t.decided > maxAsked {
 		return nil
 	}
-	wide := *run // else as many steps ask as there are places
+	wide := *run // else none asks where there is no place
 	wide.Spec.MaxParallelSteps = bounds.MaxSteps
 	in := lifecycle.Input{Run: &wide, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}
 	in.Tenant, in.Permits = lifecycle.Tenant{Name: statusOf(run).Tenant, Allowed: true}, lifecycle.Permits{AnyClass: true, AnyTopic: true}

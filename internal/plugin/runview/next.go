@@ -48,16 +48,12 @@ func (v *viewer) moments() []Moment {
 // place, no attempt begins.
 func (v *viewer) stepMoments() []Moment {
 	var all []Moment
-	active := 0
 	for i := range v.all {
 		s := &v.all[i]
 		if at, code := s.timeout(); at != nil {
 			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
 		}
 		all = append(all, s.itemMoments(suspended(v.run))...)
-		if dag.HasPlace(s.spec, &s.status) {
-			active++
-		}
 		if at, what := s.ripe(); at != nil {
 			all = append(all, Moment{*at, what})
 		}
@@ -65,7 +61,7 @@ func (v *viewer) stepMoments() []Moment {
 	if suspended(v.run) {
 		return all
 	}
-	return append(all, nextAttempts(v.all, active < parallel(v.run))...)
+	return append(all, nextAttempts(v.all, active(v.all) < parallel(v.run))...)
 }
 
 // nextAttempts are of steps that have a place, or find a free one.

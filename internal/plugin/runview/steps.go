@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
@@ -224,11 +225,33 @@ func (s *step) toBegin(run *v1alpha1.WorkflowRun, now time.Time) string {
 	switch w := s.status.LockWait; {
 	case w != nil:
 		return "waits for lock " + Printable(w.Lock, maxErrorChars) + " since " + when(w.StartedAt.Time, now)
-	case !s.takesPlace():
+	case !s.wantsPlace():
 		return "begins as soon as possible"
 	default:
-		return fmt.Sprintf("waits for a place (maxParallelSteps %d)", parallel(run))
+		return forPlace(run)
 	}
+}
+
+func forPlace(run *v1alpha1.WorkflowRun) string {
+	return fmt.Sprintf("waits for a place (maxParallelSteps %d)", parallel(run))
+}
+
+// wantsPlace says whether a step needs a place, and has none: one that holds locks has.
+func (s *step) wantsPlace() bool { return s.takesPlace() && !dag.HasPlace(s.spec, &s.status) }
+
+// lacksPlace says whether there is no place for a step that needs one.
+func (s *step) lacksPlace(run *v1alpha1.WorkflowRun, all []step) bool {
+	return s.wantsPlace() && active(all) >= parallel(run)
+}
+
+// active is how many steps have a place.
+func active(all []step) (n int) {
+	for i := range all {
+		if dag.HasPlace(all[i].spec, &all[i].status) {
+			n++
+		}
+	}
+	return n
 }
 
 func parallel(run *v1alpha1.WorkflowRun) int {

@@ -184,7 +184,7 @@ func (g *grower) state(s *step) string {
 	case v1alpha1.StepDispatched:
 		return s.waitsForWorker(g.now)
 	case v1alpha1.StepBackingOff:
-		return join(cause, s.nextAttempt(g.run, g.now))
+		return join(cause, s.nextAttempt(g.run, g.all, g.now))
 	case v1alpha1.StepWaiting:
 		return join(s.asks(g.now), s.command(g.run))
 	case v1alpha1.StepSkipped:
@@ -218,12 +218,19 @@ func (s *step) waitsForWorker(now time.Time) string {
 // heldBack is why a suspended run's steps do not go on.
 func heldBack(run *v1alpha1.WorkflowRun) string { return "no new attempt while " + suspender(run) }
 
-func (s *step) nextAttempt(run *v1alpha1.WorkflowRun, now time.Time) string {
-	if suspended(run) {
+func (s *step) nextAttempt(run *v1alpha1.WorkflowRun, all []step, now time.Time) string {
+	at, place := microTime(s.status.NextAttemptAt), ""
+	if s.lacksPlace(run, all) {
+		place = forPlace(run)
+	}
+	switch {
+	case suspended(run):
 		return heldBack(run)
+	case place != "" && (at == nil || !at.After(now)):
+		return place
+	case at != nil:
+		return join("next attempt at "+when(*at, now), place)
+	default:
+		return "next attempt as soon as possible"
 	}
-	if at := microTime(s.status.NextAttemptAt); at != nil {
-		return "next attempt at " + when(*at, now)
-	}
-	return "next attempt as soon as possible"
 }

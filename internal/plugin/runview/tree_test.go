@@ -153,3 +153,57 @@ func TestAStepThatWaitsForALockSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// A step that is due and has no place waits for one; one that holds its locks has its place.
+//
+// mutations: lacksPlace that counts no others, nextAttempt and nextAttemptFact without it, and
+// placeless and toBegin that do not look at who holds locks, make this fail.
+func TestWhoWaitsForAPlaceSaysSo(t *testing.T) {
+	due, later := metav1.NewMicroTime(midnight), metav1.NewMicroTime(midnight.Add(time.Hour))
+	now := midnight.Add(time.Minute)
+	hold := []v1alpha1.LockHold{{Name: "mutex:ns/m", Permits: 1, Fence: 1}}
+	backing := func(at *metav1.MicroTime, locks []v1alpha1.LockHold) v1alpha1.StepStatus {
+		return v1alpha1.StepStatus{Phase: v1alpha1.StepBackingOff, Attempt: 1, NextAttemptAt: at, Locks: locks}
+	}
+	const waits = "waits for a place (maxParallelSteps 1)"
+	for name, c := range map[string]struct {
+		step            v1alpha1.StepStatus
+		others          int
+		says, saysNot   string
+		until, inLineOf bool
+	}{
+		"it is due":                         {step: backing(&due, nil), others: 1, says: waits, saysNot: "next attempt"},
+		"it is due later":                   {step: backing(&later, nil), others: 1, says: waits, until: true},
+		"it is due, and there is a place":   {step: backing(&due, nil), says: "next attempt at", saysNot: waits, until: true},
+		"it is due, and has its place":      {step: backing(&due, hold), others: 1, says: "next attempt at", saysNot: waits, until: true},
+		"it is to begin":                    {step: v1alpha1.StepStatus{Phase: v1alpha1.StepPending}, others: 1, says: waits, inLineOf: true},
+		"it is to begin, and has its place": {step: v1alpha1.StepStatus{Phase: v1alpha1.StepPending, Locks: hold}, says: "begins as soon as possible"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := underWay("one", "acme", "")
+			run.Spec.MaxParallelSteps = 1
+			c.step.Name = "a"
+			run.Spec.Steps, run.Status.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}, []v1alpha1.StepStatus{c.step}
+			for range c.others {
+				run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: "b", Job: &v1alpha1.Job{Topic: "t"}})
+				run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepRunning, Attempt: 1})
+			}
+			if got := TreeOf(&run, now).Steps[0].Why; !strings.Contains(got, c.says) || c.saysNot != "" && strings.Contains(got, c.saysNot) {
+				t.Errorf("tree says %q", got)
+			}
+			var said, line Fact
+			for _, f := range Why(&run, nil, now).Facts {
+				switch f.About {
+				case "step a":
+					said = f
+				case "steps":
+					line = f
+				}
+			}
+			inText := strings.Contains(said.Text, waits)
+			if want := c.says == waits && !c.inLineOf; inText != want || (said.Until != nil) != c.until || (line.Text != "") != c.inLineOf {
+				t.Errorf("why says %+v, %+v", said, line)
+			}
+		})
+	}
+}

@@ -28,14 +28,14 @@ func (v *viewer) stepFacts() {
 		v.add(Fact{About: "steps", Text: fmt.Sprintf("and %d more; kubectl syncopate tree shows all", n)})
 	}
 	if len(placeless) > 0 {
-		v.add(Fact{About: "steps", Text: fmt.Sprintf("%s: waits for a place (maxParallelSteps %d)", names(placeless), parallel(v.run))})
+		v.add(Fact{About: "steps", Text: names(placeless) + ": " + forPlace(v.run)})
 	}
 }
 
 // placeless says whether nothing but a place among the parallel steps is missing for a
 // step to begin.
 func (v *viewer) placeless(s *step) bool {
-	if s.status.Phase != v1alpha1.StepPending || s.status.LockWait != nil || !s.takesPlace() || !v.admitted() || suspended(v.run) {
+	if s.status.Phase != v1alpha1.StepPending || s.status.LockWait != nil || !s.wantsPlace() || !v.admitted() || suspended(v.run) {
 		return false
 	}
 	return len(s.unknown)+len(s.waitsFor(v.all)) == 0 && (!s.finally || v.st.Ending != nil)
@@ -54,17 +54,29 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 		v.runningFact(s, &f)
 	case v1alpha1.StepBackingOff:
 		f.Text = join(fmt.Sprintf("backs off after attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())
-		if suspended(v.run) {
-			f.Text = join(f.Text, heldBack(v.run))
-		} else {
-			f.Until, f.Then = microTime(s.status.NextAttemptAt), "next attempt"
-		}
+		nextAttemptFact(v, s, &f)
 	case v1alpha1.StepWaiting:
 		v.approvalFact(s, &f)
 	default:
 		v.waitFact(s, &f)
 	}
 	return f, f.Text != ""
+}
+
+// nextAttemptFact names no moment that is over to a step that waits for a place.
+func nextAttemptFact(v *viewer, s *step, f *Fact) {
+	at := microTime(s.status.NextAttemptAt)
+	switch {
+	case suspended(v.run):
+		f.Text = join(f.Text, heldBack(v.run))
+		return
+	case s.lacksPlace(v.run, v.all):
+		f.Text = join(f.Text, forPlace(v.run))
+		if at != nil && !at.After(v.now) {
+			return
+		}
+	}
+	f.Until, f.Then = at, "next attempt"
 }
 
 // dispatchedFact claims nothing of the worker while nothing can be known of it.

@@ -14,7 +14,7 @@
 //	the run, or the step, is over                  whatever there is: that never changes back; but not
 //	                                               while a child run inside of it is at its clean-up
 //	status has it, or says that it waits           nothing
-//	this pass asked for it, and may write it       nothing
+//	this pass asked for it, and may write it       nothing: the run is of the same version
 //	else: the run was suspended, say, or ended     its place; and its grant, if the run was written
 //	                                               since: then nobody can write that any more
 package holds
@@ -138,17 +138,23 @@ func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRu
 		p := locks.PartOf(run, part)
 		below, err := h.below(ctx, run, part)
 		failed = errors.Join(failed, err)
-		switch a := asked[part]; {
+		switch {
 		case p.Over && (below || err != nil):
 			st.kept = true
 		case p.Over:
 			all = append(all, store.Dropping{Ticket: ticket})
-		case len(p.Holds) > 0 || p.Waits || a.State == lifecycle.LocksHeld || a.State == lifecycle.LocksWaiting:
+		case len(p.Holds) > 0 || p.Waits:
+		case asked.mayWrite(part) && st.tickets[ticket] == run.ResourceVersion:
 		default:
 			all = append(all, store.Dropping{Ticket: ticket, Seen: run.ResourceVersion})
 		}
 	}
 	return errors.Join(failed, h.drop(ctx, st, run.ResourceVersion, all))
+}
+
+// mayWrite says whether this pass has something to write of a part.
+func (a Asked) mayWrite(part string) bool {
+	return a[part].State == lifecycle.LocksHeld || a[part].State == lifecycle.LocksWaiting
 }
 
 // below says whether a child run inside of a part that is over has not ended.

@@ -228,6 +228,8 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 		"status says that it waits":         {run: runAt(2, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepPending, LockWait: &waits})},
 		"this pass may write it":            {run: runAt(2), asked: Asked{"s": {State: lifecycle.LocksHeld}}},
 		"this pass may write that it waits": {run: runAt(2), asked: Asked{"s": {State: lifecycle.LocksWaiting}}},
+		"granted, and not written":          {run: runAt(3), asked: Asked{"s": {State: lifecycle.LocksHeld}}, want: []store.Dropping{{Ticket: "u/s", Seen: "3"}}},
+		"waits, and nobody wrote that":      {run: runAt(3), asked: Asked{"s": {State: lifecycle.LocksWaiting}}, want: []store.Dropping{{Ticket: "u/s", Seen: "3"}}},
 		"refused":                           {run: runAt(2), asked: Asked{"s": {State: lifecycle.LocksRefused}}, want: []store.Dropping{{Ticket: "u/s", Seen: "2"}}},
 		"another step asked":                {run: runAt(2), asked: Asked{"": {State: lifecycle.LocksHeld}}, want: []store.Dropping{{Ticket: "u/s", Seen: "2"}}},
 		"status has that of an item":        {run: runAt(2, items("0-1", v1alpha1.ItemLocks{Item: 1, Locks: oneLock})), part: "s/1"},
@@ -246,7 +248,7 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeLocks{}
-			st := &State{tickets: map[string]string{"u/" + cmp.Or(c.part, "s"): "1"}}
+			st := &State{tickets: map[string]string{"u/" + cmp.Or(c.part, "s"): "2"}}
 			release(t, &Holds{Locks: f}, st, c.run, c.asked)
 			wantDropped(t, f, c.want...)
 		})

@@ -13,9 +13,10 @@ import (
 //
 // The step succeeds with the child's status.outputs as its output. It fails if the child does not
 // succeed (ChildFailed, ChildCancelled, ChildTimedOut), is deleted (ChildDeleted), is refused by
-// the API server (InvalidSpec), or if another run has its name (NameTaken). A child is not tried
-// again, but its steps are; it is bounded by its own activeDeadlineSeconds. So a step's
-// timeoutSeconds, startTimeoutSeconds and retry do not apply to it.
+// the API server (InvalidSpec), or if another run has its name (NameTaken; InvalidSpec after ten
+// minutes if creations are refused, and the two cannot be compared). A child is not tried again,
+// but its steps are; it is bounded by its own activeDeadlineSeconds. So a step's timeoutSeconds,
+// startTimeoutSeconds and retry do not apply to it.
 type ChildRun struct {
 	// inputs is a JSON object that becomes the spec.inputs of the child. Strings in it may hold
 	// ${...} CEL expressions over inputs, steps and run; a string that is one whole expression

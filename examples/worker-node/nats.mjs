@@ -14,12 +14,13 @@ function refuse(want) {
   return process.exit(2);
 }
 
-// address reads one of NATS_URL. The library leaves out the login in it, and quotes one that it cannot read. A user without a password
-// is a token.
+// address reads one of NATS_URL. The library leaves out the login in it, and quotes one that it cannot read. A user without a
+// colon is a token.
 function address(text) {
   try {
     const { protocol, username, password, host, pathname, search, hash } = new URL(text.includes("://") ? text : `nats://${text}`);
-    const [user, pass] = [username, password].map(decodeURIComponent), login = pass ? { user, pass } : { token: user };
+    const [user, pass] = [username, password].map(decodeURIComponent);
+    const login = pass || /:@[^@]*$/.test(text) ? { user, pass } : { token: user };
     if (["nats:", "tcp:", "tls:"].includes(protocol) && host && !`${pathname}${search}${hash}`.replace("/", ""))
       return { host, login: user && JSON.stringify(login), tls: protocol === "tls:" };
   } catch { /* its text may have the password */ }

@@ -196,7 +196,7 @@ func (k *Keeper) leave(ctx context.Context) {
 	k.await(ctx, k.timing.Stop/5, func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.health.announced
+		return k.health.announced || k.newer.Load() // then its Lease is not renewed
 	})
 	k.apply(func(m *rules.Member, now rules.Time) { m.Marked(k.health.said, now) })
 	nudge(k.lookNow)

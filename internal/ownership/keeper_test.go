@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
@@ -297,5 +299,37 @@ func TestWhoIsReadyHasJoined(t *testing.T) {
 	d.apply(func(m *rules.Member, _ rules.Time) { m.LeaseGone() })
 	if !d.Joined() {
 		t.Error("it is ready no more, though only its session has ended: the webhook would lose a replica")
+	}
+}
+
+// timed is a clock that stands, and says how long its timers are.
+type timed struct {
+	*clocktesting.FakeClock
+	timers chan time.Duration
+}
+
+func (c *timed) NewTimer(d time.Duration) clock.Timer {
+	c.timers <- d
+	return c.FakeClock.NewTimer(d)
+}
+
+// A Lease that is not renewed says no more that its member goes.
+//
+// mutation: leave that waits for that makes this fail.
+func TestWhoMetANewerVersionAnnouncesNoEnd(t *testing.T) {
+	stands := &timed{clocktesting.NewFakeClock(time.Unix(1e9, 0)), make(chan time.Duration, 2)}
+	k := New(Options{Member: "a", Handler: &calls{}, Clock: stands, Spread: func() float64 { return 0.5 }, Log: logr.Discard()})
+	k.newer.Store(true)
+	ctx, end := context.WithCancel(t.Context())
+	var leaves sync.WaitGroup
+	leaves.Go(func() { k.leave(ctx) })
+	defer leaves.Wait()
+	defer end()
+	for _, next := range []string{"the announcement", "the hand-over"} {
+		select {
+		case <-stands.timers:
+		case <-time.After(patience):
+			t.Fatal("it never waits for " + next)
+		}
 	}
 }

@@ -183,7 +183,7 @@ func TestTheSampleWorkersTakeAddressesAsTheClientsDo(t *testing.T) {
 	}
 }
 
-// A user without a password is a token.
+// A user without a colon is a token, and one with an empty password is none.
 //
 // mutations: an address without a scheme that is not completed, a login of the environment or of
 // the address that is not read, or that is not decoded, and a token that is a user, make this fail.
@@ -200,6 +200,7 @@ func TestTheSampleWorkersLogInAsTheyAreTold(t *testing.T) {
 		}{
 			"address":     {[]string{"NATS_URL=nats://u:p%2Fw@", "NATS_USER=other", "NATS_PASSWORD=other"}, login{"u", "p/w", ""}},
 			"token":       {[]string{"NATS_URL=nats://t%2Fk@", "NATS_USER=other", "NATS_PASSWORD=other"}, login{"", "", "t/k"}},
+			"no password": {[]string{"NATS_URL=nats://u:@"}, login{"u", "", ""}},
 			"environment": {[]string{"NATS_URL=", "NATS_USER=u", "NATS_PASSWORD=p/w"}, login{"u", "p/w", ""}},
 		} {
 			t.Run(name+" "+place, func(t *testing.T) {

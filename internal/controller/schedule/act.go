@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,15 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 const (
+	// cleanUpPause is the wait before it is looked again whether the clean-up below a run is over.
+	cleanUpPause = 10 * time.Second
+	// deletedPause is the wait before the deletion of a run that is still there is asked for again.
+	deletedPause = time.Minute
+	// refusedPause is the same for a run that a policy or a webhook keeps.
+	refusedPause = 10 * time.Minute
+)
+
+const (
 	// maxDeleted bounds the runs that one pass deletes. The next slot waits for its end.
 	maxDeleted = 50
 	// maxWaits bounds the runs that one pass finds to wait. A look may be a read of the API server
@@ -93,26 +103,22 @@ func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *
 		if found == maxWaits {
 			break
 		}
-		waits, err := r.delete(ctx, s, &one)
+		pause, err := r.delete(ctx, s, &one)
 		if err != nil {
 			return 0, err
 		}
-		if waits {
-			mem.waits[one.UID] = now.Add(cleanUpPause)
+		mem.waits[one.UID] = now.Add(cmp.Or(pause, deletedPause)) // the cache of the next pass may have it still
+		if pause > 0 {
 			found++
 		} else {
-			delete(mem.waits, one.UID)
 			deleted++
 		}
 	}
-	if len(mem.waits) == 0 {
-		return 0, nil
+	if found == maxWaits {
+		return cleanUpPause, nil
 	}
-	return cleanUpPause, nil
+	return mem.nextLook(now), nil
 }
-
-// cleanUpPause is the wait before it is looked again whether the clean-up below a run is over.
-const cleanUpPause = 10 * time.Second
 
 // settle creates the run of a slot, unless the schedule is held since the slot got one: then there
 // is one only if it was created before that.
@@ -174,7 +180,7 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 		mem.learn(s.Generation, verdict{}, time.Time{}) // the dry run is no better witness
 	}
 	if apierrors.IsAlreadyExists(err) {
-		run, err = r.whose(ctx, s, run.Name, mem, minute, err)
+		run, err = r.whose(ctx, s, run.Name, mem, err)
 		if errors.Is(err, errTaken) {
 			return mem.fail(minute, v1alpha1.SlotNameTaken, err.Error())
 		}
@@ -190,13 +196,17 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 // errTaken says that the name of a slot's run is another's.
 var errTaken = errors.New("is not of this schedule")
 
-// leaveBound is how long a run is waited for that will give back the name of a slot's run. A
-// finalizer may keep it for ever, and other slots wait with this one.
-const leaveBound = 2 * time.Minute
+const (
+	// leaveBound is how long runs are waited for that will give back the names of slots' runs. A
+	// finalizer may keep them for ever, and other slots wait with these: so it is for all together.
+	leaveBound = 2 * time.Minute
+	// leaveAnew is the time from the first such run after which others are waited for again.
+	leaveAnew = time.Hour
+)
 
 // whose is the run of a slot that exists already. The error wraps errTaken where its name is taken
 // by another; else it is tried again.
-func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name string, mem *memory, minute int64, exists error) (*v1alpha1.WorkflowRun, error) {
+func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name string, mem *memory, exists error) (*v1alpha1.WorkflowRun, error) {
 	run, err := r.live(ctx, s, name)
 	bound := min(leaveBound, time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second)
 	switch {
@@ -206,7 +216,7 @@ func (r *Reconciler) whose(ctx context.Context, s *v1alpha1.Schedule, name strin
 		return nil, exists
 	case metav1.IsControlledBy(run, s):
 		return run, nil
-	case leaves(run, s) && mem.inTheWay(minute, r.Clock.Now()) <= bound:
+	case leaves(run, s) && mem.inTheWay(r.Clock.Now()) <= bound:
 		return nil, exists
 	default:
 		return nil, fmt.Errorf("run %s %w", name, errTaken)
@@ -282,28 +292,34 @@ func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	return nil
 }
 
-// delete deletes a run that ended, unless another has its name now. It has to wait while a run
-// below it is at its clean-up.
-func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (waits bool, err error) {
-	run := object(s, one)
+// delete deletes a run that ended, unless another has its name now. It has to wait for pause
+// while a run below it is at its clean-up, or if it may not be deleted: the others are not to
+// wait with it.
+func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (pause time.Duration, err error) {
+	run, waits := object(s, one), false
 	err = r.Client.Get(ctx, client.ObjectKeyFromObject(run), run)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(run.UID) != one.UID:
-		return false, nil // it is gone, or the cache does not have it yet: nobody knows what is below it
+		return 0, nil // it is gone, or the cache does not have it yet: nobody knows what is below it
 	case err == nil:
 		waits, err = r.Below(ctx, run)
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at run %s before it is deleted: %w", one.Name, err)
+		return 0, fmt.Errorf("look at run %s before it is deleted: %w", one.Name, err)
 	}
 	if waits {
-		return true, nil
+		return cleanUpPause, nil
 	}
 	err = r.Client.Delete(ctx, object(s, one), client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: new(types.UID(one.UID))})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return false, fmt.Errorf("delete run %s: %w", one.Name, err)
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return 0, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		log.FromContext(ctx).Info("A run that ended may not be deleted", "run", one.Name, "delay", refusedPause, "cause", err.Error())
+		return refusedPause, nil
+	default:
+		return 0, fmt.Errorf("delete run %s: %w", one.Name, err)
 	}
-	return false, nil
 }
 
 // object names a run of a schedule.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -360,5 +361,127 @@ func TestANameThatIsNotGivenBackHoldsUpNoOtherSlot(t *testing.T) {
 	st := w.settle(r, s)
 	if got := reasons(st); len(got) != 1 || got[0] != "NameTaken x 1" || st.Started != 1 {
 		t.Errorf("%v %+v", got, st)
+	}
+}
+
+// A schedule was deleted and applied again with a backfill. A finalizer keeps all runs of the one
+// before.
+//
+// mutation: a bound for each name makes this fail.
+func TestNamesThatAreNotGivenBackHoldUpSlotsForOneTimeInAll(t *testing.T) {
+	const kept = 3
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Cron, s.Spec.Overlap = []string{"* * * * *"}, v1alpha1.OverlapSkip
+		s.Spec.SuccessfulRunsHistoryLimit = new(int32(100))
+	})
+	at := func(minutes int) metav1.Time { return metav1.NewTime(w.hour.Add(time.Duration(minutes) * time.Minute)) }
+	for i := range kept {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.ns, Name: schedule.RunName("report", at(i-kept).Time), Finalizers: []string{"example.org/keeps"},
+		}}
+		run.Spec.Steps = []v1alpha1.Step{{Name: "x", Job: &v1alpha1.Job{Topic: "x"}}}
+		if err := errors.Join(w.client.Create(t.Context(), run), w.client.Delete(t.Context(), run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Backfill = &v1alpha1.Backfill{From: at(-kept), To: at(-1)} })
+	r := w.operator()
+	var st *v1alpha1.ScheduleStatus
+	for half := range 40 {
+		w.clock.SetTime(at(61).Add(time.Duration(half) * 30 * time.Second))
+		st = w.settle(r, s)
+		for name, run := range w.runs() {
+			if run.DeletionTimestamp.IsZero() && (run.Status == nil || run.Status.CompletedAt == nil) {
+				w.end(name, v1alpha1.RunSucceeded)
+			}
+		}
+	}
+	lost := map[v1alpha1.SlotReason]int64{}
+	for _, one := range st.Skipped {
+		lost[one.Reason] += one.Count
+	}
+	if lost[v1alpha1.SlotNameTaken] != kept || lost[v1alpha1.SlotOverlap] == 0 || lost[v1alpha1.SlotOverlap] > 3 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+// A policy or a webhook may keep a run that ended, as the law may want it.
+//
+// mutation: prune that ends with the first refusal makes this fail.
+func TestARunThatMayNotBeDeletedKeepsNoOther(t *testing.T) {
+	kind := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
+	for name, refusal := range map[string]error{
+		"a webhook": apierrors.NewForbidden(kind, "x", errors.New("legal hold")),
+		"a policy":  apierrors.NewInvalid(schema.GroupKind{Group: kind.Group, Kind: "WorkflowRun"}, "x", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const ended = 5
+			w := newWorld(t)
+			s := w.schedule("report", nil)
+			var d schedule.Decision
+			for i := range ended {
+				run := w.run("report", i-ended, owns(s))
+				d.Delete = append(d.Delete, schedule.Run{Name: run.Name, UID: string(run.UID)})
+			}
+			asked := 0
+			w.funcs.Delete = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if o.GetName() == d.Delete[0].Name {
+					asked++
+					return refusal
+				}
+				return api.Delete(ctx, o, opts...)
+			}
+			r, mem := w.operator(), newMemory(s.UID)
+			for range 2 {
+				if wait, err := r.prune(t.Context(), t.Context(), s, &d, mem); err != nil || wait < cleanUpPause {
+					t.Errorf("again after %s: %v", wait, err)
+				}
+			}
+			if n := len(w.runs()); n != 1 || asked != 1 {
+				t.Errorf("%d runs are kept, asked %d times", n, asked)
+			}
+			w.clock.SetTime(w.clock.Now().Add(refusedPause))
+			if _, err := r.prune(t.Context(), t.Context(), s, &d, mem); err != nil || asked != 2 {
+				t.Errorf("asked %d times: %v", asked, err)
+			}
+		})
+	}
+}
+
+// The next pass comes after a moment, and its cache may have all runs still.
+//
+// mutation: prune that asks for the deletion of a run in each pass makes this fail.
+func TestRunsAreDeletedOnceThoughTheCacheIsBehind(t *testing.T) {
+	const ended = maxDeleted + 10
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	var d schedule.Decision
+	cached := map[string]*v1alpha1.WorkflowRun{}
+	for i := range ended {
+		run := w.run("report", i-ended, owns(s))
+		cached[run.Name] = run
+		d.Delete = append(d.Delete, schedule.Run{Name: run.Name, UID: string(run.UID)})
+	}
+	asked := 0
+	w.funcs.Get = func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+		if run, ok := o.(*v1alpha1.WorkflowRun); ok {
+			cached[key.Name].DeepCopyInto(run)
+		}
+		return nil
+	}
+	w.funcs.Delete = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		asked++
+		return api.Delete(ctx, o, opts...)
+	}
+	r, mem := w.operator(), newMemory(s.UID)
+	for i, want := range []int{maxDeleted, ended} {
+		wait, err := r.prune(t.Context(), t.Context(), s, &d, mem)
+		if err != nil || asked != want || (i == 0) != (wait == time.Millisecond) {
+			t.Errorf("%d deletions, again after %s: %v", asked, wait, err)
+		}
+	}
+	if wait, err := r.prune(t.Context(), t.Context(), s, &schedule.Decision{}, mem); wait != 0 || err != nil {
+		t.Errorf("once they are gone: again after %s: %v", wait, err)
 	}
 }

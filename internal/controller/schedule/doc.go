@@ -11,7 +11,8 @@
 //     process wrote it, or after a live read. Runs are named after their slot, so creating one
 //     twice makes one.
 //   - A run of that name that another made is left alone: the slot has the reason NameTaken. One
-//     that is about to go, with an earlier schedule of this name say, is waited for.
+//     that is about to go, with an earlier schedule of this name say, is waited for. All of these
+//     have one time together: other slots wait with them.
 //   - No slot is given up without a live read: it may have its run, whose creation had no answer.
 //   - A schedule is driven by the owner of its partition. Two that believe to be it do no harm:
 //     status writes have a resourceVersion.
@@ -35,4 +36,6 @@
 // invalid where the template was not at first: a policy of others was changed, and may be mended.
 // Steps of a template that status says was accepted are not validated again: that takes a desk, and
 // slots would wait for it.
+//
+// A run that ended and may not be deleted is logged, and is asked about again after ten minutes.
 package schedule

@@ -26,8 +26,8 @@ type memory struct {
 	created map[int64]unseen // runs that the cache does not have yet, by the minute of their slot
 	failed  map[int64]schedule.Failure
 	since   map[int64]time.Time  // first tries of creations that failed
-	taken   map[int64]time.Time  // when the names of slots' runs were first seen to be with runs that go
-	waits   map[string]time.Time // until when runs wait that are to be deleted, by UID
+	taken   time.Time            // when the name of a slot's run was first seen to be with a run that goes
+	waits   map[string]time.Time // until when runs are left alone that are to be deleted, by UID
 	tried   int64                // the generation of is
 	is      verdict              // what the API server said
 	again   time.Time            // when it is asked again; zero: after an edit
@@ -73,17 +73,15 @@ func (m *memory) has(name string, slot time.Time, cached []v1alpha1.WorkflowRun)
 }
 
 // settled forgets the tries to create the run of a slot.
-func (m *memory) settled(minute int64) {
-	delete(m.since, minute)
-	delete(m.taken, minute)
-}
+func (m *memory) settled(minute int64) { delete(m.since, minute) }
 
-// inTheWay is for how long the name of a slot's run has been with a run that goes.
-func (m *memory) inTheWay(minute int64, now time.Time) time.Duration {
-	if m.taken[minute].IsZero() {
-		m.taken[minute] = now
+// inTheWay is for how long names of slots' runs have been with runs that go. It begins anew after
+// an hour, and where the clock was ahead.
+func (m *memory) inTheWay(now time.Time) time.Duration {
+	if been := now.Sub(m.taken); been < 0 || been >= leaveAnew {
+		m.taken = now
 	}
-	return now.Sub(m.taken[minute])
+	return now.Sub(m.taken)
 }
 
 // toPrune are those of the runs to delete that are to be looked at now. New ones come first, and
@@ -108,6 +106,14 @@ func (m *memory) toPrune(all []schedule.Run, now time.Time) []schedule.Run {
 	return append(due, again...)
 }
 
+// nextLook is the wait until one of those runs is to be looked at again; 0: there is none.
+func (m *memory) nextLook(now time.Time) (wait time.Duration) {
+	for _, until := range m.waits {
+		wait = sooner(wait, max(until.Sub(now), cleanUpPause))
+	}
+	return wait
+}
+
 // learn keeps what the API server said of a generation.
 func (m *memory) learn(generation int64, is verdict, again time.Time) {
 	m.tried, m.is, m.again = generation, is, again
@@ -117,7 +123,7 @@ func newMemory(of types.UID) *memory {
 	return &memory{
 		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]unseen{},
 		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
-		taken: map[int64]time.Time{}, waits: map[string]time.Time{},
+		waits: map[string]time.Time{},
 	}
 }
 

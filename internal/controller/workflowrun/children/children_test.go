@@ -223,6 +223,10 @@ func TestChildren_WhatNobodyCanCompareComesToAnEnd(t *testing.T) {
 	invalid := apierrors.NewInvalid(kind, "p-c", nil)
 	full := apierrors.NewForbidden(schema.GroupResource{Group: kind.Group, Resource: "workflowruns"}, "p-c", errors.New("exceeded quota"))
 	away := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	gone := errors.New("connection refused")
+	denied := func(code int32) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: fmt.Sprintf("denied with %d", code)}}
+	}
 	filledIn := func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }
 	stored := func(r *v1alpha1.WorkflowRun) {
 		r.Spec.MaxParallelSteps, r.Spec.FinallyTimeoutSeconds, r.Spec.Priority = 20, 300, 5
@@ -248,6 +252,12 @@ func TestChildren_WhatNobodyCanCompareComesToAnEnd(t *testing.T) {
 		"a field was filled in, and a policy denies it": {filledIn, invalid, waits(invalid), ends(invalid)},
 		"a field was filled in, and the quota is full":  {filledIn, full, waits(full), ends(full)},
 		"a field was filled in, and a webhook is away":  {filledIn, away, waits(away), waits(away)},
+		"a field was filled in, and a policy has 401":   {filledIn, denied(401), waits(denied(401)), ends(denied(401))},
+		"a field was filled in, and a policy has 413":   {filledIn, denied(413), waits(denied(413)), ends(denied(413))},
+		"a field was filled in, and a webhook has 418":  {filledIn, denied(418), waits(denied(418)), ends(denied(418))},
+		"a field was filled in, and the server is slow": {filledIn, denied(408), waits(denied(408)), waits(denied(408))},
+		"a field was filled in, and the server is busy": {filledIn, denied(429), waits(denied(429)), waits(denied(429))},
+		"a field was filled in, and nobody answers":     {filledIn, gone, waits(gone), waits(gone)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := run(c.there)
@@ -265,6 +275,48 @@ func TestChildren_WhatNobodyCanCompareComesToAnEnd(t *testing.T) {
 			seen, err = s.creates(child)
 			if diff := cmp.Diff(c.last, seen); diff != "" || err != nil {
 				t.Errorf("later: %v, %s", err, diff)
+			}
+		})
+	}
+}
+
+// The bound is for one run: another one that comes to have the name was not looked at before.
+//
+// mutations: note that keeps the time of a run that is gone, or of another one, or that begins anew
+// after a read that failed, make a row fail.
+func TestChildren_TheTimeOfWhatNobodyCanCompareIsThatOfOneRun(t *testing.T) {
+	full := apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, "p-c", errors.New("exceeded quota"))
+	named := func(uid types.UID) client.Reader {
+		return newSite(t, run(func(r *v1alpha1.WorkflowRun) { r.UID, r.Spec.WorkloadClass = uid, "web" })).Live
+	}
+	none := newSite(t).Live
+	away := fake.NewClientBuilder().Build() // one that knows no runs
+	for name, c := range map[string]struct {
+		meanwhile, last client.Reader
+		want            lifecycle.ChildState
+	}{
+		"the same":                         {named("u"), named("u"), lifecycle.ChildRefused},
+		"the same, and a read failed":      {away, named("u"), lifecycle.ChildRefused},
+		"another after it was gone":        {none, named("u-other"), lifecycle.ChildPostponed},
+		"another, and nobody saw it go":    {named("u-other"), named("u-other"), lifecycle.ChildPostponed},
+		"another for a moment, at the end": {named("u"), named("u-other"), lifecycle.ChildPostponed},
+		"the name is free":                 {named("u"), none, lifecycle.ChildPostponed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.refuse, s.Live = full, named("u")
+			if seen, err := s.creates(); seen.State != lifecycle.ChildPostponed || err != nil {
+				t.Fatalf("%+v, %v", seen, err)
+			}
+			s.Live = c.meanwhile
+			s.clock.SetTime(start.Add(compareBound / 2))
+			if seen, err := s.creates(); seen.State != lifecycle.ChildPostponed || err != nil {
+				t.Fatalf("after a while: %+v, %v", seen, err)
+			}
+			s.Live = c.last
+			s.clock.SetTime(start.Add(compareBound + time.Minute))
+			if seen, err := s.creates(); seen.State != c.want || err != nil {
+				t.Errorf("%+v, %v; want %v", seen, err, c.want)
 			}
 		})
 	}

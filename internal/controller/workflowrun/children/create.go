@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -66,6 +67,10 @@ type State map[string]creation
 type creation struct {
 	fact  lifecycle.Child
 	again time.Time // ChildPostponed: when it is tried again
+	// there is the run that has the name and could not be compared; empty: the name is free.
+	there types.UID
+	// blind: it could not be read which one has the name.
+	blind bool
 	// since is when it was first refused to compare the run that is there; zero: it was not.
 	since time.Time
 }
@@ -162,13 +167,17 @@ func unrendered(err error) (creation, error) {
 // note remembers what became of a creation, for the next pass, which is to be made at once. The
 // cause of a wait stays what it was at first: each other one would cost a write. A run that
 // is there and cannot be compared for long ends the wait: it would be one without an end, as
-// it waits, too.
+// it waits, too. The time of one run is not that of another.
 func (st *State) note(name string, b creation, now time.Time) {
 	if was := (*st)[name]; was.fact.State == lifecycle.ChildPostponed && b.fact.State == lifecycle.ChildPostponed {
-		if !b.since.IsZero() && !was.since.IsZero() && now.Sub(was.since) >= compareBound {
+		same := b.blind || b.there == was.there
+		if same && !b.since.IsZero() && !was.since.IsZero() && now.Sub(was.since) >= compareBound {
 			b.fact.State = lifecycle.ChildRefused
 		} else {
-			b.fact, b.since = was.fact, cmp.Or(was.since, b.since)
+			b.fact = was.fact
+			if same {
+				b.there, b.since = was.there, cmp.Or(was.since, b.since)
+			}
 		}
 	}
 	if *st == nil {
@@ -217,7 +226,9 @@ func (c *Children) refused(ctx context.Context, parent *v1alpha1.WorkflowRun, ch
 	case err == nil:
 		return c.checkAdoption(ctx, parent, child, found)
 	case !apierrors.IsNotFound(err):
-		return c.postponed(ctx, fmt.Errorf("read run %s: %w", child.Name, err))
+		b, err := c.postponed(ctx, fmt.Errorf("read run %s: %w", child.Name, err))
+		b.blind = true
+		return b, err
 	case apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause):
 		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: cause.Error()}}, nil
 	default: // also one that exists, as it was said, and has just been deleted
@@ -273,7 +284,7 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	case refusal == nil && !alike(want.Spec, found.Spec):
 		return foreign("a run of this name exists, with another spec"), nil
 	case refusal != nil && !alike(child.Spec, found.Spec):
-		return c.uncompared(ctx, child.Name, refusal)
+		return c.uncompared(ctx, found, refusal)
 	default:
 		return creation{fact: facts.SeenChild(found)}, nil
 	}
@@ -281,12 +292,24 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 
 // uncompared says that the run of the name is the child only if a policy made another spec of the
 // wanted one, which the API server does not show now.
-func (c *Children) uncompared(ctx context.Context, name string, refusal error) (creation, error) {
-	b, err := c.postponed(ctx, fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", name, refusal))
-	if apierrors.IsInvalid(refusal) || apierrors.IsBadRequest(refusal) || apierrors.IsForbidden(refusal) {
+func (c *Children) uncompared(ctx context.Context, found *v1alpha1.WorkflowRun, refusal error) (creation, error) {
+	b, err := c.postponed(ctx, fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", found.Name, refusal))
+	b.there = found.UID
+	if decided(refusal) {
 		b.since = c.Clock.Now()
 	}
 	return b, err
+}
+
+// decided says whether a refusal is somebody's word, and no sign that the API server or a webhook
+// is away or has too much to do. A policy has some codes to choose from, a webhook all.
+func decided(refusal error) bool {
+	var is apierrors.APIStatus
+	if !errors.As(refusal, &is) {
+		return false
+	}
+	code := is.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests
 }
 
 func foreign(why string) creation {

@@ -62,7 +62,7 @@ func connectBy(t *testing.T, d *deaf) *bus.Conn {
 // Of one write to a full socket nothing is taken within its time-out, and then the server goes on.
 // The library would take each later answer for that of the ping before.
 //
-// mutation: a connection that outlives a failed write.
+// mutation: a connection that outlives a write that takes too long.
 func TestAPingThatWasNotSentIsNoOutageForGood(t *testing.T) {
 	t.Parallel()
 	d := &deaf{hears: func(d *deaf, b []byte) bool {
@@ -80,11 +80,18 @@ func TestAPingThatWasNotSentIsNoOutageForGood(t *testing.T) {
 	})
 }
 
-// mutation: a connection that outlives a failed write: each sender waits in turn, and all that
-// shared the buffer is lost.
+// mutation: a connection that outlives a write that takes too long: each sender waits in turn, and
+// all that shared the buffer is lost.
 func TestAWriteOfALargeMessageThatFailsEndsTheConnection(t *testing.T) {
 	t.Parallel()
-	d := &deaf{hears: func(_ *deaf, b []byte) bool { return len(b) < 32<<10 }} // others are sent by another goroutine of the library
+	var waited atomic.Int32
+	d := &deaf{hears: func(_ *deaf, b []byte) bool {
+		if len(b) < 32<<10 { // sent by another goroutine of the library
+			return true
+		}
+		waited.Add(1)
+		return false
+	}}
 	c := connectBy(t, d)
 	before := c.Generation()
 	d.is.Store(true)
@@ -93,5 +100,8 @@ func TestAWriteOfALargeMessageThatFailsEndsTheConnection(t *testing.T) {
 		all.Go(func() { _ = c.NATS.Publish("large", make([]byte, 64<<10)) })
 	}
 	all.Wait()
+	if n := waited.Load(); n != 1 {
+		t.Errorf("%d senders wait, one after the other", n)
+	}
 	bustest.Eventually(t, "the client has another connection", func() bool { return c.Generation() > before })
 }

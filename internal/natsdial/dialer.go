@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package natsdial makes connections to NATS that end with the first write that fails.
+// Package natsdial makes connections to NATS that end with the first write that takes too long.
 //
 // The library goes on with one of which a write took nothing within its time-out. What was to be
 // written is gone then: a ping, so that each later answer is taken for that of another one, or the
@@ -8,18 +8,17 @@
 package natsdial
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// WriteTimeout bounds a write to the socket. The library holds the lock of the connection
-// meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
+// WriteTimeout bounds a write to the socket of which nothing is taken. The library holds the lock
+// of the connection meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
 const WriteTimeout = 3 * time.Second
 
 // EndOnFailedWrite is the last option of a connection: it reads what the others have set. TLS and
@@ -35,7 +34,7 @@ func EndOnFailedWrite(o *nats.Options) error {
 	return nil
 }
 
-// ending is a dialer of connections that end with a failed write.
+// ending is a dialer of connections that end with a write that takes too long.
 type ending struct{ nats.CustomDialer }
 
 // Dial connects.
@@ -47,31 +46,6 @@ func (d ending) Dial(network, address string) (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// conn is a connection that ends with a failed write.
-type conn struct {
-	net.Conn
-	failed atomic.Pointer[error] // the write
-}
-
-// Write writes, or ends the connection.
-func (c *conn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	if err != nil {
-		c.failed.CompareAndSwap(nil, &err)
-		_ = c.Conn.Close()
-	}
-	return n, err
-}
-
-// Read reads. Its error is why the library makes the connection anew, and what people are told.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if failed := c.failed.Load(); err != nil && failed != nil {
-		err = *failed
-	}
-	return n, err
-}
-
 // hosts dials a server as the library does without a dialer: each address of its name, within one
 // time-out.
 type hosts struct {
@@ -81,7 +55,7 @@ type hosts struct {
 }
 
 func newHosts(o *nats.Options) *hosts {
-	d := &hosts{Dialer: net.Dialer{Timeout: o.Timeout}, lookup: net.DefaultResolver.LookupHost, inTurn: o.NoRandomize}
+	d := &hosts{Dialer: net.Dialer{Timeout: cmp.Or(o.Timeout, nats.DefaultTimeout)}, lookup: net.DefaultResolver.LookupHost, inTurn: o.NoRandomize}
 	if o.Dialer != nil {
 		d.Dialer = *o.Dialer
 	}
@@ -96,13 +70,13 @@ func newHosts(o *nats.Options) *hosts {
 
 // Dial connects to one of the addresses of a host.
 func (d *hosts) Dial(network, address string) (net.Conn, error) {
-	all, err := d.addresses(address)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", network, err)
-	}
+	all := d.addresses(address)
 	one := d.Dialer
 	one.Timeout /= time.Duration(len(all))
-	var c net.Conn
+	var (
+		c   net.Conn
+		err error
+	)
 	for _, a := range all {
 		if c, err = one.Dial(network, a); err == nil {
 			return c, nil
@@ -111,11 +85,12 @@ func (d *hosts) Dial(network, address string) (net.Conn, error) {
 	return nil, err
 }
 
-// addresses are at least one, without an error.
-func (d *hosts) addresses(address string) ([]string, error) {
+// addresses are at least one. What is not found is dialed as it is: the dialer may have a resolver
+// of its own, and an address without a host is one of this machine.
+func (d *hosts) addresses(address string) []string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || d.lookup == nil || net.ParseIP(host) != nil {
-		return []string{address}, nil
+		return []string{address}
 	}
 	ctx := context.Background() //nolint:forbidigo // the library gives none
 	if d.Timeout > 0 {
@@ -124,18 +99,15 @@ func (d *hosts) addresses(address string) ([]string, error) {
 		defer cancel()
 	}
 	found, err := d.lookup(ctx, host)
-	if err != nil {
-		return nil, err
+	if err != nil || len(found) == 0 {
+		return []string{address}
 	}
 	all := make([]string, len(found))
 	for i, a := range found {
 		all[i] = net.JoinHostPort(a, port)
 	}
-	if len(all) == 0 {
-		return []string{address}, nil
-	}
 	if !d.inTurn {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	}
-	return all, nil
+	return all
 }

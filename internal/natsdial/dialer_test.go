@@ -5,10 +5,9 @@ package natsdial
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,25 +16,6 @@ import (
 )
 
 var errTest = errors.New("the test wants it")
-
-// mutations: Write that leaves the connection open; Read that tells of the end that Write made.
-func TestAFailedWriteEndsTheConnectionAndIsItsCause(t *testing.T) {
-	t.Parallel()
-	ours, theirs := net.Pipe()
-	defer func() { _ = theirs.Close() }()
-	c := &conn{Conn: ours}
-	_ = c.SetWriteDeadline(time.Unix(1, 0))
-	if n, err := c.Write([]byte("PING")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("%d bytes, %v", n, err)
-	}
-	_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Fatalf("the other end reads %v", err)
-	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("reads %v", err)
-	}
-}
 
 // listen is a listener of this machine, and its port.
 func listen(t *testing.T) (port string) {
@@ -85,8 +65,31 @@ func TestTheAddressesOfANameShareTheTimeOut(t *testing.T) {
 	if want := []string{"127.0.0.2:" + port, "127.0.0.1:" + port}; !slices.Equal(tried, want) {
 		t.Errorf("tried %v, want %v", tried, want)
 	}
-	if _, err := d.Dial("tcp", net.JoinHostPort("other", port)); !errors.Is(err, errTest) {
-		t.Errorf("a name that nobody knows: %v", err)
+}
+
+// The library dials such an address as it is: the dialer may have a name server of its own, and an
+// address without a host is one of this machine.
+//
+// mutation: a look-up that fails is a dial that fails.
+func TestWhatTheLookUpDoesNotKnowIsForTheDialer(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Bool
+	d := &hosts{lookup: func(context.Context, string) ([]string, error) { return nil, errTest }, Dialer: net.Dialer{
+		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+			asked.Store(true)
+			return nil, errTest
+		}},
+	}}
+	c, err := d.Dial("tcp", ":"+listen(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if c, err = d.Dial("tcp", "nats.test:4222"); err == nil {
+		_ = c.Close()
+	}
+	if !asked.Load() {
+		t.Errorf("the name server of the dialer is not asked: %v", err)
 	}
 }
 
@@ -122,6 +125,11 @@ func TestTheOptionKeepsWhatTheOthersSay(t *testing.T) {
 	o = nats.Options{Timeout: time.Second}
 	_ = EndOnFailedWrite(&o)
 	if d, ok = o.CustomDialer.(ending).CustomDialer.(*hosts); !ok || d.Timeout != time.Second || d.inTurn || d.lookup == nil || !o.SkipHostLookup {
+		t.Errorf("%+v", o.CustomDialer)
+	}
+	o = nats.Options{}
+	_ = EndOnFailedWrite(&o)
+	if d, ok = o.CustomDialer.(ending).CustomDialer.(*hosts); !ok || d.Timeout != nats.DefaultTimeout {
 		t.Errorf("%+v", o.CustomDialer)
 	}
 	o = nats.Options{CustomDialer: secure{}}

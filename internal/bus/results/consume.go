@@ -34,17 +34,17 @@ func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *De
 			stop(err)
 		}
 	})
-	errs := []error{c.following.run(ctx, func(partition int) *feed { return newFeed(c, partition, handle) })}
+	ended := c.following.run(ctx, func(partition int) *feed { return newFeed(c, partition, handle) })
 	// The keeper ends last: a settlement in the middle of a dead letter must not be
 	// redelivered meanwhile.
 	stopKeeping()
 	keeper.Wait()
 	// The NAKs of the drain are to be with the server: the process may end right after.
-	errs = append(errs, c.flush(context.WithoutCancel(ctx)))
+	err := c.gaveBack(context.WithoutCancel(ctx), ended)
 	if cause := context.Cause(ctx); bus.IsForeign(cause) {
-		errs = append(errs, cause)
+		err = errors.Join(err, cause)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Parked is how many results this process gave back that have not come again, by class of the wait.

@@ -32,6 +32,8 @@ type feed struct {
 	ledger    *ledger
 	anew      bool // the consumer on the server is to be made anew first
 	failed    int  // subscriptions that could not be made, since the last one that could
+	// connection is the one to NATS before the feed gave anything back, or none.
+	connection uint64
 
 	work   chan *Delivery
 	burial *burial                   // of poison
@@ -61,6 +63,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 	// Pulling has stopped, so that what is given back now goes to another replica and not to
 	// this one again.
+	f.connection = connectionOf(f.consumer.conn)
 	idle, err := f.ledger.drain(f.consumer.conn.Clock.Now())
 	workers.Wait()
 	f.awaitIdle(idle)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // Follow has Consume take the results of partitions from now on. It does not wait. A partition that
@@ -45,27 +47,55 @@ func (c *Consumer) Leave(ctx context.Context, partitions ...int) error {
 		}
 	}
 	c.following.mu.Unlock()
+	var ended []*running
 	var errs []error
 	for _, r := range ending {
 		select {
 		case <-r.done:
-			errs = append(errs, r.err)
+			ended = append(ended, r)
 		case <-ctx.Done():
 			errs = append(errs, fmt.Errorf("give back the results of partition %d: %w", r.partition, context.Cause(ctx)))
 		}
 	}
-	if len(ending) > 0 {
-		errs = append(errs, c.flush(ctx))
+	if len(ended) > 0 {
+		errs = append(errs, c.gaveBack(ctx, ended))
 	}
 	return errors.Join(errs...)
 }
 
-// flush waits until what was given back is with the server. If nothing ever was, nothing is lost.
-func (c *Consumer) flush(ctx context.Context) error {
-	if err := c.conn.Flush(ctx); err != nil && c.returns.any() {
-		return fmt.Errorf("flush what was given back: %w", err)
+// gaveBack waits until what feeds gave back that have ended is with the server. It says what is
+// not, or may not be: a connection that ended meanwhile took with it what was not sent yet.
+func (c *Consumer) gaveBack(ctx context.Context, ended []*running) error {
+	flushed := c.conn.Flush(ctx)
+	now := connectionOf(c.conn)
+	var lost error
+	var errs []error
+	for _, r := range ended {
+		errs = append(errs, r.err)
+		switch {
+		case !r.ledger.gaveBack():
+		case flushed != nil:
+			lost = flushed
+		case r.connection == none, r.connection != now:
+			lost = bus.ErrUnreachable
+		}
 	}
-	return nil
+	if lost != nil {
+		errs = append(errs, fmt.Errorf("flush what was given back: %w", lost))
+	}
+	return errors.Join(errs...)
+}
+
+// none is no connection.
+const none = 0
+
+// connectionOf tells the connections to NATS apart. Without one it is none: who makes one holds the
+// lock of the library, which is not waited for.
+func connectionOf(c *bus.Conn) uint64 {
+	if !c.Reachable() {
+		return none
+	}
+	return c.NATS.Stats().Reconnects + 1
 }
 
 // following is which partitions a Consumer is to take results of, and who does.
@@ -124,9 +154,11 @@ func (f *following) begin(partition int) {
 	}
 }
 
-// run follows what is wanted until ctx ends and all has been given back.
-func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) error {
+// run follows what is wanted until ctx ends and all has been given back. It returns the feeds that
+// ended then.
+func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) []*running {
 	var all sync.WaitGroup
+	var last []*running // mu is held
 	f.mu.Lock()
 	f.start = func(partition int) *running {
 		feeding, stop := context.WithCancel(ctx)
@@ -136,7 +168,11 @@ func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) 
 			defer stop()
 			r.err = r.feed.run(feeding)
 			close(r.done)
-			f.ended(r)
+			if f.ended(r); ctx.Err() != nil {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				last = append(last, r)
+			}
 		})
 		return r
 	}
@@ -147,14 +183,9 @@ func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) 
 	<-ctx.Done()
 	f.mu.Lock()
 	f.start = nil
-	last := slices.Collect(maps.Values(f.feeds))
 	f.mu.Unlock()
 	all.Wait()
-	var errs []error
-	for _, r := range last {
-		errs = append(errs, r.err)
-	}
-	return errors.Join(errs...)
+	return last
 }
 
 // ended takes out a feed that has ended, and starts the next one if the partition is wanted again.

@@ -19,9 +19,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 )
 
-// hangBound is what a call may take while NATS hangs, on a machine that has much to do: several
-// senders may be in line for the connection, with a write that waits each. The library's own
-// time-out of one is a minute.
+// hangBound is what a call may take while NATS hangs, on a machine that has much to do: one write
+// waits for its time-out, and who comes after it for the connection to the next server. The
+// library's own time-out of a write is a minute.
 const hangBound = 30 * time.Second
 
 // hung is a consumer that holds results, and two ways to its server. It is connected by the first.

@@ -5,6 +5,8 @@ package results
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 )
 
 // keeping is a receipt that counts how often its message was kept.
@@ -73,12 +76,45 @@ func TestWhatIsHeldIsKeptAsSoonAsAnOutageEnds(t *testing.T) {
 
 // The connection is lost when all that is held was given back, and a settlement is under way.
 //
-// mutation: a Flush that has nothing to say without a connection.
-func TestConsumer_LeaveSaysThatNobodyKnowsWhetherResultsWereGivenBack(t *testing.T) {
+// mutations: a Flush that has nothing to say without a connection, or of the one before; an end
+// that looks only at feeds which still run.
+func TestConsumer_AnEndSaysThatNobodyKnowsWhetherResultsWereGivenBack(t *testing.T) {
 	t.Parallel()
+	leave := func(c *Consumer, partition int, _ func() error) error { return c.Leave(t.Context(), partition) }
+	stop := func(_ *Consumer, _ int, stop func() error) error { return stop() }
+	for name, c := range map[string]struct {
+		end   func(c *Consumer, partition int, stop func() error) error
+		again bool
+	}{
+		"Leave, and NATS stays away":    {leave, false},
+		"Leave, and NATS comes back":    {leave, true},
+		"the stop, and NATS stays away": {stop, false},
+		"the stop, and NATS comes back": {stop, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := endsBesideALoss(t, c.end, c.again); !errors.Is(err, bus.ErrUnreachable) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// endsBesideALoss is what is said by an end, beside which the connection is lost, and may come
+// back.
+func endsBesideALoss(t *testing.T, end func(c *Consumer, partition int, stop func() error) error, again bool) error {
+	t.Helper()
 	s := natstest.Start(t)
-	c := newTestConsumer(t, s, ackWait(time.Minute))
-	got, _ := collect(t, c)
+	way := door.New(t, strings.TrimPrefix(s.URL(), "nats://"))
+	c := newTestConsumer(t, s, ackWait(time.Minute), func(c *config) { c.URL = "nats://" + way.Addr() })
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	got, consumed := make(chan *Delivery, 10), make(chan error, 1)
+	go func() { consumed <- c.Consume(ctx, func(_ context.Context, d *Delivery) { got <- d }) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return bustest.Receive(t, "Consume returns", consumed, 1)[0]
+	})
+	t.Cleanup(func() { _ = stop() })
 	ids := inPartition(3)
 	for _, id := range ids {
 		bustest.Answer(t, c.conn, id, bustest.Succeeded)
@@ -88,15 +124,96 @@ func TestConsumer_LeaveSaysThatNobodyKnowsWhetherResultsWereGivenBack(t *testing
 	if ok, err := l.claim(held[0]); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	left := make(chan error, 1)
-	go func() { left <- c.Leave(t.Context(), partitionOf(ids[0])) }()
+	way.Poison(door.Up, door.Fault{Unread: true})
+	said := make(chan error, 1)
+	go func() { said <- end(c, partitionOf(ids[0]), stop) }()
 	bustest.Eventually(t, "the others are given back", func() bool { return !l.isOpen(held[1]) && !l.isOpen(held[2]) })
-	s.Shutdown()
+	way.Shut()
 	bustest.Eventually(t, "the connection is lost", func() bool { return !c.conn.Reachable() })
-	l.finish(held[0])
-	if err := bustest.Receive(t, "Leave returns", left, 1)[0]; !errors.Is(err, bus.ErrUnreachable) {
-		t.Errorf("error %v", err)
+	if again {
+		way.Heal()
+		way.Open()
+		bustest.Eventually(t, "NATS is back", c.conn.Reachable)
 	}
+	l.finish(held[0])
+	return bustest.Receive(t, "the end", said, 1)[0]
+}
+
+// mutation: an end that asks for the feeds after some have ended.
+func TestConsumer_TheStopTellsOfEachPartitionThatCouldNotGiveBack(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	c := newTestConsumer(t, s, ackWait(time.Minute))
+	watch(t, c.conn)
+	const n = 200
+	got, consumed := make(chan *Delivery, n), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	defer cancel()
+	go func() { consumed <- c.Consume(ctx, func(_ context.Context, d *Delivery) { got <- d }) }()
+	held := map[int]bool{}
+	for i := range n {
+		bustest.Answer(t, c.conn, bustest.JobID(i), bustest.Succeeded)
+		held[partitionOf(bustest.JobID(i))] = true
+	}
+	bustest.Receive(t, "results", got, n)
+	s.Shutdown()
+	bustest.Eventually(t, "the outage is known", func() bool { return !c.conn.Outage().IsZero() })
+	cancel()
+	err := bustest.Receive(t, "Consume returns", consumed, 1)[0]
+	if told := strings.Count(fmt.Sprint(err), "drain "); told != len(held) {
+		t.Errorf("it tells of %d partitions, want %d: %v", told, len(held), err)
+	}
+}
+
+// mutations: a ledger that forgets what a settlement gives back beside the drain, or that counts
+// what one did before.
+func TestWhatASettlementGivesBackIsForTheNextOwnerOnceTheLedgerDrains(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	l, now := newLedger(newReturns()), time.Unix(1000, 0)
+	settling := func(sequence uint64) *Delivery {
+		d := &Delivery{ledger: l, key: messageKey{sequence: sequence}, receipt: wire{name: "m", sent: &sent}}
+		l.admit(d, now, nil)
+		if ok, err := l.claim(d); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		return d
+	}
+	before, beside := settling(1), settling(2)
+	if err := l.giveBack(before, verdict{}, now); err != nil || l.gaveBack() {
+		t.Error("before the drain", err)
+	}
+	_, err := l.drain(now)
+	if err != nil || l.gaveBack() {
+		t.Error("nothing is open", err)
+	}
+	if err := l.giveBack(beside, verdict{}, now); err != nil || !l.gaveBack() || len(sent) != 2 {
+		t.Error("beside the drain", err, sent)
+	}
+}
+
+// What was given back of one partition says nothing of another.
+//
+// mutation: any of them asked for all.
+func TestConsumer_WhoHeldNothingLeavesWellWithoutNATS(t *testing.T) {
+	t.Parallel()
+	c := followAll(offline(t, bus.Config{}, Options{}))
+	var sent []string
+	l := newLedger(c.returns)
+	l.admit(&Delivery{ledger: l, receipt: wire{name: "m", sent: &sent}}, time.Now(), nil)
+	if _, err := l.drain(time.Now()); err != nil || len(sent) != 1 {
+		t.Fatal(sent, err)
+	}
+	stop := consume(t, c, func(context.Context, *Delivery) {})
+	bustest.Eventually(t, "Consume runs", func() bool {
+		c.following.mu.Lock()
+		defer c.following.mu.Unlock()
+		return len(c.following.feeds) > 0
+	})
+	if err := c.Leave(t.Context(), 0, 1); err != nil {
+		t.Error(err)
+	}
+	stop()
 }
 
 // A process that stops while NATS is away ends well, if it held nothing.

@@ -38,6 +38,7 @@ type ledger struct {
 	held     map[messageKey]*Delivery // open and settling
 	settling int
 	draining bool
+	returned bool          // something for the next owner
 	idle     chan struct{} // closed when draining and nothing is settling
 	gaps     map[messageKey]gap
 	failed   *share.Room // of those of gaps that failed, by run
@@ -127,6 +128,7 @@ func (l *ledger) giveBack(d *Delivery, v verdict, now time.Time) error {
 	if CountsAsFailure(v.class) {
 		failures++
 	}
+	l.returned = l.returned || l.draining
 	l.remember(d.key, gap{run: d.ID.RunUID, class: v.class, askedAt: now, dueAt: now.Add(v.delay), failures: failures})
 	l.settled(d)
 	return d.receipt.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
@@ -241,8 +243,16 @@ func (l *ledger) drain(now time.Time) (<-chan struct{}, error) {
 	return l.idle, errors.Join(errs...)
 }
 
+// gaveBack says whether anything was given back for the next owner of the partition.
+func (l *ledger) gaveBack() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.returned
+}
+
 // giveAway sends a NAK for the next owner of the partition. l.mu is held.
 func (l *ledger) giveAway(d *Delivery, now time.Time) error {
+	l.returned = true
 	if wait := l.returns.after(d, now); wait > 0 {
 		return d.receipt.NakWithDelay(wait)
 	}

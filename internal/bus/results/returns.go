@@ -45,13 +45,6 @@ func newReturns() *returns {
 	return &returns{pace: share.NewPace(longestReturn), runs: map[string]returned{}}
 }
 
-// any says whether this process ever gave anything back.
-func (r *returns) any() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.pruned.IsZero()
-}
-
 // after is the wait before a delivery comes again; 0: none.
 func (r *returns) after(d *Delivery, now time.Time) time.Duration {
 	r.mu.Lock()

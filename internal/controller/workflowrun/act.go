@@ -231,8 +231,11 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
 	p.jobs.Tidy(p.run, p.mem.withdrawals)
 	switch result, over, err := expire(ctx, p, d); {
-	case over || err != nil:
+	case err != nil || over && (failed == nil || result.RequeueAfter == 0):
 		return result, err
+	case over: // perhaps: see missing
+		result.RequeueAfter = min(result.RequeueAfter, p.effectsAgain(ctx, failed).RequeueAfter)
+		return result, nil
 	case failed != nil:
 		return p.effectsAgain(ctx, failed), nil
 	}

@@ -361,6 +361,31 @@ var _ = Describe("the API server", func() {
 		r.mustPass(ctx, run)
 		Expect(apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), run.DeepCopy()))).To(BeTrue())
 	}, NodeTimeout(2*patience))
+
+	// mutation: finished that waits for the deletion only.
+	It("says so of one whose jobs could not be taken back: that is tried again no later for it", func(ctx SpecContext) {
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":60}}`)
+		r.inFlight(ctx, run, 2)
+		r.hook = func(_ context.Context, at string) error {
+			switch at {
+			case "withdraw/before":
+				return &results.RetryError{After: time.Second, Cause: errNoNATS}
+			case "delete/before":
+				return notFound()
+			}
+			return nil
+		}
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		r.drive(ctx, run, lifecycle.Finished)
+		w.clock.Step(2 * time.Minute)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Second)))
+		Expect(w.jobsQueued(ctx)).To(Equal(2))
+		r.hook = once("delete/before", notFound)
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(w.jobsQueued(ctx)).To(BeZero())
+	}, NodeTimeout(2*patience))
 })
 
 var runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()

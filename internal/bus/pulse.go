@@ -21,8 +21,8 @@ const (
 )
 
 // pulse is what is known of whether NATS answers. A connection to a server that hangs, or to
-// a machine that is gone, looks open until a write had no room for writeTimeout, or for fifteen
-// seconds if nothing fills the socket: a question with a short time-out finds out sooner.
+// a machine that is gone, looks open until a write had no room for natsdial.WriteTimeout, or for
+// fifteen seconds if nothing fills the socket: a question with a short time-out finds out sooner.
 type pulse struct {
 	changed chan struct{} // has a value when down became true or false
 

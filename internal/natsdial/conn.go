@@ -15,35 +15,46 @@ import (
 // fail each time.
 const piece = 64 << 10
 
+// patiences is how many time-outs all may take that is written under one deadline. Who holds the
+// lock of the connection meanwhile holds up all others: a server that takes a piece now and then
+// would do so for minutes.
+const patiences = 5
+
 // conn is a connection that ends with a write that takes too long. Where the peer ended it, what
 // that one said last is still to be read, and the reader finds the end.
 type conn struct {
 	net.Conn
-	patience atomic.Int64          // with a write without progress, as the library has set it
-	late     atomic.Pointer[error] // of the write that ended it
+	bound atomic.Pointer[bound] // of writes, as the library has set it; nil: there is none
+	late  atomic.Pointer[error] // of the write that ended it
 }
 
-// SetWriteDeadline bounds writes. A deadline that is to come is for each piece.
+// bound is how long writes may take.
+type bound struct {
+	patience time.Duration // with a piece
+	end      time.Time     // of all
+}
+
+// SetWriteDeadline bounds writes. A deadline that is to come is for each piece. All have an end
+// together: TLS makes several writes of what the library writes at once.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	var patience time.Duration
-	if !t.IsZero() {
-		patience = time.Until(t) //nolint:forbidigo // the deadlines of sockets are by the clock of the machine
+	now := time.Now() //nolint:forbidigo // the deadlines of sockets are by the clock of the machine
+	var b *bound
+	if patience := t.Sub(now); patience > 0 {
+		b = &bound{patience: patience, end: now.Add(patiences * patience)}
 	}
-	c.patience.Store(int64(patience))
+	c.bound.Store(b)
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Write writes, or ends the connection if nothing is taken for long.
+// Write writes, or ends the connection if nothing is taken for long, or too little.
 func (c *conn) Write(b []byte) (n int, err error) {
 	for {
-		if patience := time.Duration(c.patience.Load()); patience > 0 {
-			if err = c.Conn.SetWriteDeadline(time.Now().Add(patience)); err != nil { //nolint:forbidigo // as above
-				return n, err
-			}
+		if err := c.renew(); err != nil {
+			return n, err
 		}
 		taken, err := c.Conn.Write(b[n:min(len(b), n+piece)])
 		n += taken
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		if isLate(err) {
 			c.late.CompareAndSwap(nil, &err)
 			_ = c.Conn.Close()
 		}
@@ -51,6 +62,26 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			return n, err
 		}
 	}
+}
+
+// renew gives the next piece its time.
+func (c *conn) renew() error {
+	b := c.bound.Load()
+	if b == nil {
+		return nil
+	}
+	next := time.Now().Add(b.patience) //nolint:forbidigo // as above
+	if next.After(b.end) {
+		next = b.end
+	}
+	return c.Conn.SetWriteDeadline(next)
+}
+
+// isLate says whether a write took too long. A dialer of somebody else may have a time-out
+// of its own.
+func isLate(err error) bool {
+	timed, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, os.ErrDeadlineExceeded) || ok && timed.Timeout()
 }
 
 // Read reads. Its error is why the library makes the connection anew, and what people are told.

@@ -4,6 +4,7 @@ package natsdial
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,8 +15,10 @@ import (
 )
 
 const (
+	// some is what a slow peer takes at a time.
+	some = 64 << 10
 	// large is what the library writes at once of a large message.
-	large = 1 << 20
+	large = 6 * some
 	// slow is how long a peer takes for some of it.
 	slow = WriteTimeout * 2 / 3
 )
@@ -40,6 +43,36 @@ func TestAFailedWriteEndsTheConnectionAndIsItsCause(t *testing.T) {
 	}
 }
 
+// timing is a time-out that a dialer of somebody else has of its own.
+type timing struct{}
+
+func (timing) Error() string   { return "it took too long" }
+func (timing) Timeout() bool   { return true }
+func (timing) Temporary() bool { return true }
+
+// foreign is a connection of such a dialer.
+type foreign struct{ net.Conn }
+
+func (foreign) Write([]byte) (int, error) { return 0, fmt.Errorf("tunnel: %w", timing{}) }
+
+// mutation: Write that knows the time-outs of sockets only.
+func TestATimeOutOfAnotherDialerEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer func() { _ = theirs.Close() }()
+	c := &conn{Conn: foreign{ours}}
+	if _, err := c.Write([]byte("PING")); !errors.Is(err, timing{}) {
+		t.Fatal(err)
+	}
+	_ = theirs.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("the other end reads %v", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, timing{}) {
+		t.Errorf("reads %v", err)
+	}
+}
+
 // slowly writes something large to a peer that takes some of it now and then, for so many times.
 func slowly(t *testing.T, takes int, limit func(*conn) error) (n int, err error) {
 	t.Helper()
@@ -56,7 +89,7 @@ func slowly(t *testing.T, takes int, limit func(*conn) error) (n int, err error)
 	reader.Go(func() {
 		for range takes {
 			<-time.After(slow)
-			if _, err := io.ReadFull(theirs, make([]byte, 64<<10)); err != nil {
+			if _, err := io.ReadFull(theirs, make([]byte, some)); err != nil {
 				return
 			}
 		}
@@ -78,10 +111,46 @@ func TestTheTimeOutOfAWriteIsWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		n, err := slowly(t, 3, limitWrites)
-		if took := time.Since(begin); !errors.Is(err, os.ErrDeadlineExceeded) || n != 3*64<<10 || took != 3*slow+WriteTimeout {
+		if took := time.Since(begin); !errors.Is(err, os.ErrDeadlineExceeded) || n != 3*some || took != 3*slow+WriteTimeout {
 			t.Errorf("%d bytes in %s, %v", n, took, err)
 		}
 	})
+}
+
+// A server that takes little at a time must not hold all that sends for minutes. TLS writes what
+// the library writes at once in records of 16 KiB.
+//
+// mutations: a time-out without a bound; one that begins anew with each record.
+func TestAWriteHasABoundInAll(t *testing.T) {
+	t.Parallel()
+	const huge, takes = 8 << 20, WriteTimeout - 100*time.Millisecond
+	for name, record := range map[string]int{"at once": huge, "in records": 16 << 10} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			c := &conn{Conn: ours}
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				for err := error(nil); err == nil; {
+					<-time.After(takes)
+					_, err = io.ReadFull(theirs, make([]byte, some))
+				}
+			})
+			begin, n, err := time.Now(), 0, limitWrites(c)
+			for n < huge && err == nil {
+				var took int
+				took, err = c.Write(make([]byte, record))
+				n += took
+			}
+			if took := time.Since(begin); !errors.Is(err, os.ErrDeadlineExceeded) || took != patiences*WriteTimeout {
+				t.Errorf("%s: %d bytes in %s, %v", name, n, took, err)
+			}
+			if err := limitWrites(c); !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("%s: it is still open: %v", name, err)
+			}
+			_ = ours.Close()
+			reader.Wait()
+		})
+	}
 }
 
 // The library bounds all that it does until it is connected.

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// WriteTimeout bounds a write to the socket of which nothing is taken. The library holds the lock
-// of the connection meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
+// WriteTimeout bounds the write of each 64 KiB to the socket. The library holds the lock of the
+// connection meanwhile, so nobody gets to send, and no ping finds out that the server hangs.
 const WriteTimeout = 3 * time.Second
 
 // EndOnFailedWrite is the last option of a connection: it reads what the others have set. TLS and

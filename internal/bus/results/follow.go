@@ -71,9 +71,12 @@ func (c *Consumer) gaveBack(ctx context.Context, ended []*running) error {
 	var lost error
 	var errs []error
 	for _, r := range ended {
-		errs = append(errs, r.err)
+		returned, unsent := r.ledger.gaveBack()
+		if errs = append(errs, r.err); unsent != nil {
+			errs = append(errs, fmt.Errorf("give back results of %s: %w", r.name, unsent))
+		}
 		switch {
-		case !r.ledger.gaveBack():
+		case !returned:
 		case flushed != nil:
 			lost = flushed
 		case r.connection == none, r.connection != now:

@@ -165,6 +165,11 @@ func TestConsumer_TheStopTellsOfEachPartitionThatCouldNotGiveBack(t *testing.T) 
 	}
 }
 
+func gaveBack(l *ledger) bool {
+	returned, _ := l.gaveBack()
+	return returned
+}
+
 // mutations: a ledger that forgets what a settlement gives back beside the drain, or that counts
 // what one did before.
 func TestWhatASettlementGivesBackIsForTheNextOwnerOnceTheLedgerDrains(t *testing.T) {
@@ -180,15 +185,74 @@ func TestWhatASettlementGivesBackIsForTheNextOwnerOnceTheLedgerDrains(t *testing
 		return d
 	}
 	before, beside := settling(1), settling(2)
-	if err := l.giveBack(before, verdict{}, now); err != nil || l.gaveBack() {
+	if err := l.giveBack(before, verdict{}, now); err != nil || gaveBack(l) {
 		t.Error("before the drain", err)
 	}
 	_, err := l.drain(now)
-	if err != nil || l.gaveBack() {
+	if err != nil || gaveBack(l) {
 		t.Error("nothing is open", err)
 	}
-	if err := l.giveBack(beside, verdict{}, now); err != nil || !l.gaveBack() || len(sent) != 2 {
+	if err := l.giveBack(beside, verdict{}, now); err != nil || !gaveBack(l) || len(sent) != 2 {
 		t.Error("beside the drain", err, sent)
+	}
+}
+
+// deaf is a receipt whose NAK cannot be sent.
+type deaf struct {
+	receipt
+	err error
+}
+
+func (d deaf) Nak() error                       { return d.err }
+func (d deaf) NakWithDelay(time.Duration) error { return d.err }
+
+// Who caused such a NAK does not tell who leaves: the caller of Settle, or nobody.
+//
+// mutations: a ledger that forgets the error of either, or that tells of a stream that is gone, or
+// of one before the drain.
+func TestAResultThatCouldNotBeGivenBackBesideTheDrainIsTold(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		late, before bool // it comes after the drain began; its settlement ends before
+		err, want    error
+	}{
+		"a settlement under way":        {err: bus.ErrUnreachable, want: bus.ErrUnreachable},
+		"a late delivery":               {late: true, err: bus.ErrUnreachable, want: bus.ErrUnreachable},
+		"a late one of a lost stream":   {late: true, err: bus.ErrStreamLost},
+		"a settlement before the drain": {before: true, err: bus.ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := offline(t, bus.Config{}, Options{})
+			l := newLedger(conn.returns)
+			d := &Delivery{ledger: l, receipt: deaf{err: c.err}}
+			if !c.late {
+				l.admit(d, now, nil)
+				if ok, err := l.claim(d); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+			}
+			if c.before {
+				_ = l.giveBack(d, verdict{}, now)
+			}
+			if _, err := l.drain(now); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case c.late:
+				l.admit(d, now, nil)
+			case !c.before:
+				_ = l.giveBack(d, verdict{}, now)
+			}
+			if _, err := l.gaveBack(); !errors.Is(err, c.want) {
+				t.Errorf("the ledger says %v", err)
+			}
+			one := &running{feed: &feed{ledger: l, name: "results-1"}}
+			if told := fmt.Sprint(conn.gaveBack(t.Context(), []*running{one})); c.want != nil && !strings.Contains(told, "results-1") {
+				t.Errorf("who leaves is told %s", told)
+			}
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ type ledger struct {
 	settling int
 	draining bool
 	returned bool          // something for the next owner
+	unsent   error         // the first of those NAKs that failed and that drain does not tell of
 	idle     chan struct{} // closed when draining and nothing is settling
 	gaps     map[messageKey]gap
 	failed   *share.Room // of those of gaps that failed, by run
@@ -78,7 +79,7 @@ func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, a
 		measured(g.class, g.dueAt.Sub(g.askedAt), now.Sub(g.askedAt))
 	}
 	if l.draining {
-		_ = l.giveAway(d, now) // if it is lost, AckWait does the same
+		l.note(l.giveAway(d, now)) // if it is lost, AckWait does the same
 		return refused
 	}
 	if held := l.held[d.key]; held != nil {
@@ -131,7 +132,18 @@ func (l *ledger) giveBack(d *Delivery, v verdict, now time.Time) error {
 	l.returned = l.returned || l.draining
 	l.remember(d.key, gap{run: d.ID.RunUID, class: v.class, askedAt: now, dueAt: now.Add(v.delay), failures: failures})
 	l.settled(d)
-	return d.receipt.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
+	err := d.receipt.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
+	if l.draining {
+		l.note(err)
+	}
+	return err
+}
+
+// note keeps the error of a NAK for who leaves the partition. l.mu is held.
+func (l *ledger) note(err error) {
+	if l.unsent == nil && !errors.Is(err, bus.ErrStreamLost) {
+		l.unsent = err
+	}
 }
 
 // remember keeps a gap if there is room for it. l.mu is held.
@@ -243,11 +255,12 @@ func (l *ledger) drain(now time.Time) (<-chan struct{}, error) {
 	return l.idle, errors.Join(errs...)
 }
 
-// gaveBack says whether anything was given back for the next owner of the partition.
-func (l *ledger) gaveBack() bool {
+// gaveBack says whether anything was given back for the next owner of the partition, and what could
+// not be sent of it beside drain.
+func (l *ledger) gaveBack() (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.returned
+	return l.returned, l.unsent
 }
 
 // giveAway sends a NAK for the next owner of the partition. l.mu is held.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,8 @@ func sooner(a, b time.Duration) time.Duration {
 const (
 	// cleanUpPause is the wait before it is looked again whether the clean-up below a run is over.
 	cleanUpPause = 10 * time.Second
-	// deletedPause is the wait before the deletion of a run that is still there is asked for again.
+	// deletedPause is the wait before the deletion of a run that is still there is asked for again,
+	// also if it failed.
 	deletedPause = time.Minute
 	// refusedPause is the same for a run that a policy or a webhook keeps.
 	refusedPause = 10 * time.Minute
@@ -86,38 +88,42 @@ const (
 	// maxWaits bounds the runs that one pass finds to wait. A look may be a read of the API server
 	// for each child that is gone.
 	maxWaits = 100
+	// maxFailed bounds the deletions of a pass that fail: an API server, or a webhook, that hangs
+	// takes its time for each.
+	maxFailed = 3
 )
 
 // prune deletes runs that ended, until early ends. It returns when to look again, at those that
-// have to wait or at more, or 0.
+// have to wait or at more, or 0. What fails stops no other, and comes last in the next passes.
 func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision, mem *memory) (time.Duration, error) {
 	now := r.Clock.Now()
 	found, deleted := 0, 0
+	var errs []error
 	for _, one := range mem.toPrune(d.Delete, now) {
 		if err := handedOver(early); err != nil {
 			return 0, err
 		}
 		if deleted == maxDeleted {
-			return time.Millisecond, nil
+			return time.Millisecond, errors.Join(errs...)
 		}
-		if found == maxWaits {
+		if found == maxWaits || len(errs) == maxFailed {
 			break
 		}
 		pause, err := r.delete(ctx, s, &one)
-		if err != nil {
-			return 0, err
-		}
 		mem.waits[one.UID] = now.Add(cmp.Or(pause, deletedPause)) // the cache of the next pass may have it still
-		if pause > 0 {
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case pause > 0:
 			found++
-		} else {
+		default:
 			deleted++
 		}
 	}
 	if found == maxWaits {
-		return cleanUpPause, nil
+		return cleanUpPause, errors.Join(errs...)
 	}
-	return mem.nextLook(now), nil
+	return mem.nextLook(now), errors.Join(errs...)
 }
 
 // settle creates the run of a slot, unless the schedule is held since the slot got one: then there
@@ -314,12 +320,23 @@ func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return 0, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case refused(err):
 		log.FromContext(ctx).Info("A run that ended may not be deleted", "run", one.Name, "delay", refusedPause, "cause", err.Error())
 		return refusedPause, nil
 	default:
 		return 0, fmt.Errorf("delete run %s: %w", one.Name, err)
 	}
+}
+
+// refused says whether an error is somebody's word, and no sign that the API server or a webhook is
+// away or has too much to do. A policy has some codes to choose from, a webhook all.
+func refused(err error) bool {
+	var is apierrors.APIStatus
+	if !errors.As(err, &is) {
+		return false
+	}
+	code := is.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests
 }
 
 // object names a run of a schedule.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -412,8 +413,11 @@ func TestNamesThatAreNotGivenBackHoldUpSlotsForOneTimeInAll(t *testing.T) {
 func TestARunThatMayNotBeDeletedKeepsNoOther(t *testing.T) {
 	kind := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
 	for name, refusal := range map[string]error{
-		"a webhook": apierrors.NewForbidden(kind, "x", errors.New("legal hold")),
-		"a policy":  apierrors.NewInvalid(schema.GroupKind{Group: kind.Group, Kind: "WorkflowRun"}, "x", nil),
+		"a webhook":                    apierrors.NewForbidden(kind, "x", errors.New("legal hold")),
+		"a policy":                     apierrors.NewInvalid(schema.GroupKind{Group: kind.Group, Kind: "WorkflowRun"}, "x", nil),
+		"a webhook that names no code": answer(http.StatusBadRequest),
+		"a policy that says it is 401": answer(http.StatusUnauthorized),
+		"a policy that says it is 413": answer(http.StatusRequestEntityTooLarge),
 	} {
 		t.Run(name, func(t *testing.T) {
 			const ended = 5
@@ -449,9 +453,53 @@ func TestARunThatMayNotBeDeletedKeepsNoOther(t *testing.T) {
 	}
 }
 
+// A webhook may be away that is asked about some runs only, and its time-out is long.
+//
+// mutations: prune that ends with the first error, that goes on after maxFailed, that looks first
+// at those that failed before, or that never does again.
+func TestADeletionThatFailsStopsNoOther(t *testing.T) {
+	const failing, ended = maxFailed + 2, maxFailed + 10
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	var d schedule.Decision
+	fails := map[string]bool{}
+	for i := range ended {
+		run := w.run("report", i-ended, owns(s))
+		d.Delete = append(d.Delete, schedule.Run{Name: run.Name, UID: string(run.UID)})
+		fails[run.Name] = i < failing
+	}
+	asked := 0
+	w.funcs.Delete = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if fails[o.GetName()] {
+			asked++
+			return answer(http.StatusInternalServerError)
+		}
+		return api.Delete(ctx, o, opts...)
+	}
+	r, mem := w.operator(), newMemory(s.UID)
+	pass := func(want, left int, fails bool) {
+		t.Helper()
+		_, err := r.prune(t.Context(), t.Context(), s, &d, mem)
+		if n := len(w.runs()); (err != nil) != fails || asked != want || n != left {
+			t.Errorf("%d runs are left, asked %d times: %v", n, asked, err)
+		}
+	}
+	pass(maxFailed, ended, true)
+	pass(failing, failing, true)
+	pass(failing, failing, false)
+	w.clock.SetTime(w.clock.Now().Add(deletedPause))
+	clear(fails)
+	pass(failing, 0, false)
+}
+
+// answer is an answer of the API server that has a code only.
+func answer(code int32) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "legal hold"}}
+}
+
 // The next pass comes after a moment, and its cache may have all runs still.
 //
-// mutation: prune that asks for the deletion of a run in each pass makes this fail.
+// mutations: prune that asks for the deletion of a run in each pass, or never again.
 func TestRunsAreDeletedOnceThoughTheCacheIsBehind(t *testing.T) {
 	const ended = maxDeleted + 10
 	w := newWorld(t)
@@ -480,6 +528,13 @@ func TestRunsAreDeletedOnceThoughTheCacheIsBehind(t *testing.T) {
 		if err != nil || asked != want || (i == 0) != (wait == time.Millisecond) {
 			t.Errorf("%d deletions, again after %s: %v", asked, wait, err)
 		}
+		if i == 1 && wait != deletedPause {
+			t.Errorf("it is looked again after %s", wait)
+		}
+	}
+	w.clock.SetTime(w.clock.Now().Add(deletedPause))
+	if wait, err := r.prune(t.Context(), t.Context(), s, &d, mem); err != nil || asked != ended+maxDeleted {
+		t.Errorf("a minute later %d deletions, again after %s: %v", asked, wait, err)
 	}
 	if wait, err := r.prune(t.Context(), t.Context(), s, &schedule.Decision{}, mem); wait != 0 || err != nil {
 		t.Errorf("once they are gone: again after %s: %v", wait, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // lockKeeper has mutexes for the steps and items of one run: by name the part that holds it.
@@ -50,12 +51,25 @@ func (k *lockKeeper) answer(c *chance, known map[string]LocksAnswer, asks []fact
 	return known
 }
 
-// used checks that a step has what it was granted, also if others had to be refused for it.
+// used checks that steps and items have what they were granted, also if others had to be
+// refused for it.
 func (k *lockKeeper) used(c *chance, known map[string]LocksAnswer, out *Decision) {
 	for i := range out.Status.Steps {
 		s := &out.Status.Steps[i]
 		if known[s.Name].State == LocksHeld && len(s.Locks) == 0 && !status.Ended(s.Phase) {
 			c.fail("step %s was granted its locks, and found no place", s.Name)
+		}
+		if s.ForEach == nil || status.Ended(s.Phase) {
+			continue
+		}
+		awaits := fanout.Read(i, c.spec(s.Name), protocol.JobID{}, s.ForEach).Awaiting()
+		for item := range int(s.ForEach.Total) {
+			l := v1alpha1.ItemLocks{Item: int32(item)}
+			has := slices.ContainsFunc(s.ForEach.Locks, func(h v1alpha1.ItemLocks) bool { return h.Item == l.Item && len(h.Locks) > 0 })
+			waits := item >= int(s.ForEach.Begun) || slices.Contains(awaits, item)
+			if known[l.Part(s.Name)].State == LocksHeld && waits && !has {
+				c.fail("item %d of step %s was granted its locks, and has none", item, s.Name)
+			}
 		}
 	}
 }
@@ -340,6 +354,43 @@ func TestAnItemThatHasItsLocksGoesOutWithTheNextDecision(t *testing.T) {
 	run.Status = persisted(t, &out.Status)
 	if out = decideLocked(t, run, epoch, nil); len(out.Dispatch) != 1 || len(out.Needs.Locks) > 0 || out.Dispatch[0].Locks[0] != "mutex:"+run.Namespace+"/m0=7" {
 		t.Errorf("dispatches %v, asks for %v", out.Dispatch, out.Needs.Locks)
+	}
+}
+
+// An item that was granted its locks has them, also where this decision leaves its input, or those
+// of other steps, for the next one: else the grant is given back, and a start of a rate is spent.
+//
+// mutation: locked that passes over all items as something is left makes this fail.
+func TestItemsThatWereGrantedTheirLocksHaveThemThoughTheDecisionIsCut(t *testing.T) {
+	run := lockedItems(5, 5, v1alpha1.Collect)
+	run.Spec.Inputs = raw(`{"list":[0,1,2,3,4],"l":` + numbers(120) + `}`)
+	input(`{"item":"${item}","x":"${` + costly + `}"}`)(&run.Spec.Steps[0])
+	more := newStep("more", forEach("${inputs.list}", 5, v1alpha1.Collect))
+	more.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("n${item}")}
+	run.Spec.Steps = append(run.Spec.Steps, more)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Locks: map[string]LocksAnswer{}})
+	out := Decide(in)
+	if got := partsAsked(&out); got != "all/0 all/1 all/2 all/3 all/4 more/0 more/1 more/2 more/3 more/4" {
+		t.Fatalf("asks for %q", got)
+	}
+	for i, ask := range out.Needs.Locks {
+		in.Locks[ask.Part] = heldWith(int64(1 + i))
+	}
+	in.Evaluated, in.Lists = out.Evaluated, out.Lists
+	out = Decide(in)
+	if !out.Cut || len(out.Dispatch) == 0 || len(out.Needs.Locks) > 0 {
+		t.Fatalf("is cut: %v, dispatches %v, asks for %q", out.Cut, out.Dispatch, partsAsked(&out))
+	}
+	for _, s := range out.Status.Steps {
+		for i := range 5 {
+			if l := s.ForEach.Locks; len(l) != 5 || len(l[i].Locks) != 1 {
+				t.Fatalf("step %s has %+v", s.Name, l)
+			}
+		}
+	}
+	run.Status = persisted(t, &out.Status)
+	if out = decideLocked(t, run, epoch.Add(time.Second), nil); len(out.Needs.Locks) > 0 || len(out.Dispatch) == 0 {
+		t.Errorf("dispatches %v, asks for %q", out.Dispatch, partsAsked(&out))
 	}
 }
 

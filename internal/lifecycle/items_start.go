@@ -7,6 +7,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
@@ -162,8 +163,11 @@ func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
 	it.Await(free)
 	before := it.UnderWay()
 	for _, item := range it.Awaiting() {
-		if it.Problem != nil || d.left {
+		if it.Problem != nil {
 			break
+		}
+		if d.left && !answered(d, it, item) {
+			continue
 		}
 		if lockItem(d, it, r, item) {
 			all = append(all, fanout.Attempt{Item: item, Number: 1})
@@ -171,6 +175,13 @@ func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
 	}
 	d.placeFreed = d.placeFreed || it.UnderWay() < before
 	return all
+}
+
+// answered says whether an item has an answer about its locks. Then its keys are known, and a grant
+// that is not taken now is given back.
+func answered(d *draft, it *fanout.Items, item int) bool {
+	part := v1alpha1.ItemLocks{Item: int32(item)}.Part(d.st.Steps[it.Step].Name)
+	return d.in.Locks[part].State != facts.LocksUnasked
 }
 
 // lacksKeys says whether an item awaits locks whose keys are not known.

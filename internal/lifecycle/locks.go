@@ -46,7 +46,7 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 	}
 	wants, err := wantsOf(d, s.Name, step.Locks, s.LockWait, func() ([]any, error) { return d.view.Keys(i, step.Locks) })
 	before := len(d.out.Needs.Locks)
-	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
+	l := takeLocks(d, asking{part: s.Name, fatal: fatal(d, i), wants: wants, err: err}, &s.Locks, &s.LockWait)
 	if dag.TakesPlace(step) && len(d.out.Needs.Locks) > before {
 		d.asks[i] = true
 	}
@@ -66,7 +66,8 @@ func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 	}
 	part := has.Part(d.st.Steps[it.Step].Name)
 	wants, err := wantsOf(d, part, d.plan.Steps[it.Step].ForEach.Locks, has.LockWait, func() ([]any, error) { return r.Keys(item) })
-	l := takeLocks(d, asking{part: part, item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
+	ends := d.plan.Steps[it.Step].ForEach.OnItemFailure != v1alpha1.Collect
+	l := takeLocks(d, asking{part: part, item: true, fatal: ends, wants: wants, err: err}, &has.Locks, &has.LockWait)
 	if l.refused != "" {
 		d.progressed++
 		itemFailed(d, it, item, v1alpha1.StepError{Code: l.refused, Message: l.message})
@@ -123,6 +124,7 @@ func rememberKeys(d *draft) {
 type asking struct {
 	part  string
 	item  bool // one of many: events tell of steps
+	fatal bool // see LocksAsk
 	wants []facts.LockWant
 	err   error
 }
@@ -136,7 +138,7 @@ func takeLocks(d *draft, a asking, held *[]v1alpha1.LockHold, wait **v1alpha1.Lo
 	default:
 		return locking{refused: v1alpha1.ReasonLockUnusable, message: bounds.Cut(a.err.Error(), bounds.MaxMessageChars)}
 	}
-	ask := facts.LocksAsk{Part: a.part, Wants: a.wants}
+	ask := facts.LocksAsk{Part: a.part, Wants: a.wants, Fatal: a.fatal}
 	answer := d.in.Locks[ask.Part]
 	switch answer.State {
 	case facts.LocksUnasked:

@@ -130,6 +130,37 @@ func TestNoMoreStepsAskForLocksThanThereArePlaces(t *testing.T) {
 	}
 }
 
+// Where a refusal ends the run, or the step of an item, nothing is asked for what is over by that:
+// no other run is cancelled for it. Else the next one is asked about in the same turn.
+//
+// mutations: AskInTurn that goes on after any refusal, or after none, and lockItem that does not
+// say what a refusal means for its step, make this fail.
+func TestNobodyAsksForLocksForWhatARefusalEnds(t *testing.T) {
+	refused := LocksAnswer{State: LocksRefused, Reason: v1alpha1.ReasonLocksBusy, Lock: "mutex:team-a/m"}
+	for name, c := range map[string]struct {
+		opts  []stepOption
+		want  string
+		ended bool
+	}{"the run ends": {nil, "s0", true}, "it goes on": {[]stepOption{continues}, "s0 s1", false}} {
+		run := newRun(newStep("s0", append(c.opts, withStepLocks(mutexOf("m")))...), newStep("s1", withStepLocks(mutexOf("n"))))
+		run.Spec.MaxParallelSteps = 1
+		answers, all := map[string]LocksAnswer{}, map[string]LocksAnswer{"s0": refused, "s1": heldWith(7)}
+		out := decideLocked(t, run, epoch, nil)
+		if got := askInTurn(out.Needs.Locks, all, answers); got != c.want {
+			t.Errorf("%s: asks for %q", name, got)
+		}
+		out = decideLocked(t, run, epoch, answers)
+		if got := partsAsked(&out); got != "" || Finished(run) != c.ended {
+			t.Errorf("%s: asks for %q after that, is over: %v", name, got, Finished(run))
+		}
+	}
+	run := lockedItems(2, 2, v1alpha1.FailStep)
+	out := decideLocked(t, run, epoch, nil)
+	if got := askInTurn(out.Needs.Locks, map[string]LocksAnswer{part(0): refused, part(1): heldWith(7)}, map[string]LocksAnswer{}); got != part(0) {
+		t.Errorf("of items it asks for %q", got)
+	}
+}
+
 // Who waits in line is asked about until places are filled, and keeps its place in line until it is
 // known that there is none.
 //

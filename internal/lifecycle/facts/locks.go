@@ -15,18 +15,23 @@ import (
 type LocksAsk struct {
 	Part   string // of the run: "" spec.locks, "build" those of a step, "build/3" those of an item
 	Wants  []LockWant
-	Places int // of maxParallelSteps that were free at its turn; 0: it takes none
+	Places int  // of maxParallelSteps that were free at its turn; 0: it takes none
+	Fatal  bool // a refusal ends what others ask for: the run, or the step of an item
 }
 
 // AskInTurn asks for locks one after the other. A grant that finds no place is given back, and
-// others were refused, or cancelled, for it: so no more are asked than may use what they get.
+// others were refused, or cancelled, for it: so no more are asked than may use what they get. What
+// a refusal ends the next decision says.
 func AskInTurn(asks []LocksAsk, ask func(LocksAsk) LocksState) {
 	placed := 0
 	for _, a := range asks {
 		if a.Places > 0 && placed >= a.Places {
 			continue
 		}
-		if state := ask(a); state == LocksHeld && a.Places > 0 {
+		switch state := ask(a); {
+		case state == LocksRefused && a.Fatal:
+			return
+		case state == LocksHeld && a.Places > 0:
 			placed++
 		}
 	}

@@ -66,7 +66,8 @@ type Asked map[string]lifecycle.LocksAnswer
 var errNoLocks = errors.New("this operator has no locks across runs")
 
 // Ask asks for locks, once in a pass, and notes the answer. The answer says so, too, where the
-// error is why there is none.
+// error is why there is none. A store that hangs costs a second: after that the pass
+// asks nothing more.
 func (h *Holds) Ask(ctx context.Context, st *State, asked Asked, run *v1alpha1.WorkflowRun, ask lifecycle.LocksAsk) (Asked, error) {
 	if asked == nil {
 		asked = Asked{}
@@ -74,6 +75,10 @@ func (h *Holds) Ask(ctx context.Context, st *State, asked Asked, run *v1alpha1.W
 	if h.Locks == nil {
 		asked[ask.Part] = lifecycle.LocksAnswer{State: lifecycle.LocksUnavailable, Cause: errNoLocks.Error()}
 		return asked, errNoLocks
+	}
+	if away, is := asked.away(); is {
+		asked[ask.Part] = away
+		return asked, nil
 	}
 	st.note(locks.TicketOf(run.UID, ask.Part), run.ResourceVersion) // before the answer, which may get lost
 	requests := make([]locks.Request, 0, len(ask.Wants))
@@ -86,6 +91,16 @@ func (h *Holds) Ask(ctx context.Context, st *State, asked Asked, run *v1alpha1.W
 		return asked, fmt.Errorf("ask for locks: %w", err)
 	}
 	return asked, nil
+}
+
+// away is the answer of a pass that the store did not give.
+func (a Asked) away() (lifecycle.LocksAnswer, bool) {
+	for _, answer := range a {
+		if answer.State == lifecycle.LocksUnavailable {
+			return answer, true
+		}
+	}
+	return lifecycle.LocksAnswer{}, false
 }
 
 func (st *State) note(ticket, version string) {

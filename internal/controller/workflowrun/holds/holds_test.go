@@ -349,6 +349,36 @@ func TestADeletedRunGivesBackAllOfItsTickets(t *testing.T) {
 	}
 }
 
+// A store that hangs has each question wait for its time-out: one of a pass is enough. The next
+// pass asks again.
+//
+// mutation: Ask without away makes this fail.
+func TestAPassAsksAStoreThatIsAwayOnce(t *testing.T) {
+	f := &fakeLocks{takeErr: errStore}
+	h, st := &Holds{Locks: f}, &State{}
+	for pass := range 2 {
+		var asked Asked
+		failed := 0
+		for i := range 30 {
+			var err error
+			part := fmt.Sprint("s", i)
+			if asked, err = h.Ask(t.Context(), st, asked, runAt(1), lifecycle.LocksAsk{Part: part}); err != nil {
+				failed++
+			}
+			if a := asked[part]; a.State != lifecycle.LocksUnavailable || a.Cause == "" {
+				t.Fatalf("%s has answer %+v", part, a)
+			}
+		}
+		if len(f.taken) != pass+1 || failed != 1 {
+			t.Errorf("after %d passes the store was asked %d times, %d errors", pass+1, len(f.taken), failed)
+		}
+	}
+	f.takeErr, f.answer = nil, held(7)
+	if asked, err := h.Ask(t.Context(), st, nil, runAt(1), lifecycle.LocksAsk{Part: "s0"}); err != nil || asked["s0"].State != lifecycle.LocksHeld {
+		t.Errorf("%+v, %v", asked, err)
+	}
+}
+
 // play is a run with three tickets, and a process that passes over it, with faults of the store.
 type play struct {
 	t       *testing.T

@@ -142,7 +142,8 @@ var _ = Describe("Certificates that the operator makes", func() {
 	// mutation: a Source that looks at the Secret only when it starts makes this fail.
 	It("are renewed without a restart and without a failed call", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
-		// What replaces a certificate of another spec, which began later by this clock, ends as that.
+		// What replaces a certificate of another spec, which began later by this clock,
+		// ends as that.
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: SecretName}}
 		Expect(client.IgnoreNotFound(suite.client.Delete(ctx, secret))).To(Succeed())
 		clock := testingclock.NewFakeClock(time.Now().Add(-61 * 24 * time.Hour))

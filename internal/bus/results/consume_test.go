@@ -253,7 +253,8 @@ func TestAResultSettledWhileNATSIsAwayComesAgain(t *testing.T) {
 	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-// mutation: no RepairStreams in consumeOnce makes the case of the stream fail.
+// A feed makes the stream anew at once. Without that the watch of the streams does, some ten
+// seconds later: the test does not tell these apart.
 func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, destroy := range map[string]func(context.Context, *Consumer) error{

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
@@ -320,23 +320,12 @@ func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return 0, nil
-	case refused(err):
+	case passes.Refused(err):
 		log.FromContext(ctx).Info("A run that ended may not be deleted", "run", one.Name, "delay", refusedPause, "cause", err.Error())
 		return refusedPause, nil
 	default:
 		return 0, fmt.Errorf("delete run %s: %w", one.Name, err)
 	}
-}
-
-// refused says whether an error is somebody's word, and no sign that the API server or a webhook is
-// away or has too much to do. A policy has some codes to choose from, a webhook all.
-func refused(err error) bool {
-	var is apierrors.APIStatus
-	if !errors.As(err, &is) {
-		return false
-	}
-	code := is.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests
 }
 
 // object names a run of a schedule.

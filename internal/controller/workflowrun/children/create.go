@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -295,21 +295,10 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 func (c *Children) uncompared(ctx context.Context, found *v1alpha1.WorkflowRun, refusal error) (creation, error) {
 	b, err := c.postponed(ctx, fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", found.Name, refusal))
 	b.there = found.UID
-	if decided(refusal) {
+	if passes.Refused(refusal) {
 		b.since = c.Clock.Now()
 	}
 	return b, err
-}
-
-// decided says whether a refusal is somebody's word, and no sign that the API server or a webhook
-// is away or has too much to do. A policy has some codes to choose from, a webhook all.
-func decided(refusal error) bool {
-	var is apierrors.APIStatus
-	if !errors.As(refusal, &is) {
-		return false
-	}
-	code := is.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests
 }
 
 func foreign(why string) creation {

@@ -12,9 +12,9 @@
 // refuses with, the name is looked at: the run that has it is the child only if it is owned by the
 // parent and has the spec that a dry run gives the child, or, where that is refused, the one
 // that was asked for. One that nobody can compare is looked at for compareBound, and then the
-// step fails, if the last refusal is somebody's word (decided). Where there is none, and the API
-// server refuses for good (Invalid, BadRequest), or the inputs of the child read an output that is
-// lost, the step fails. Anything else is tried again, after createDelay.
+// step fails, if the last refusal is somebody's word (passes.Refused). Where there is none, and the
+// API server refuses for good (Invalid, BadRequest), or the inputs of the child read an output that
+// is lost, the step fails. Anything else is tried again, after createDelay.
 //
 // # Observing
 //

@@ -172,8 +172,9 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Maximum=31536000
 	FinallyTimeoutSeconds int32 `json:"finallyTimeoutSeconds,omitempty"`
 	// ttlSecondsAfterFinished is how long, in seconds, the finished run is kept before the
-	// operator deletes it. It is kept longer while child runs are at their clean-up. May be changed
-	// at any time. Absent: kept until somebody deletes it. 0: deleted at once.
+	// operator deletes it. It is kept longer while child runs are at their clean-up, or its parent
+	// has not taken its end. May be changed at any time. Absent: kept until somebody deletes it.
+	// 0: deleted at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000

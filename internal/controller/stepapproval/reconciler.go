@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.Run}, run); err != nil {
 		return reconcile.Result{}, wrap("read the run of step approval", req, client.IgnoreNotFound(err))
 	}
-	if !a.Means(run) {
+	if !a.Means(run) || !run.DeletionTimestamp.IsZero() { // its deletion may just have taken the owner away, to keep the decision
 		return reconcile.Result{}, nil
 	}
 	changed := a.DeepCopy()

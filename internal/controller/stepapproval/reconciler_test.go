@@ -73,6 +73,23 @@ func TestADecisionBelongsToTheRunThatItMeans(t *testing.T) {
 	}
 }
 
+// The garbage collector takes the owner away where the run is deleted without what it owns.
+// mutation: a reconciler that gives it back makes this fail: the decision is deleted with the run.
+func TestADecisionOfARunThatIsBeingDeletedGetsNoOwner(t *testing.T) {
+	w := newWorld(t)
+	run := w.run("report")
+	a := w.decide("report", string(run.UID))
+	if err := w.client.Delete(t.Context(), run, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := w.look(a); err != nil || result != (reconcile.Result{}) {
+		t.Fatalf("result %+v, error %v", result, err)
+	}
+	if got := w.patches.Load(); got != 0 || len(w.owners(a)) > 0 {
+		t.Errorf("%d patches, owners %v", got, w.owners(a))
+	}
+}
+
 // A decision that was made before the run, or in the same second, is not about it.
 // mutation: an owner by name alone makes this fail.
 func TestADecisionFromBeforeTheRunIsLeftAlone(t *testing.T) {

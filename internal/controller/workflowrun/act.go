@@ -5,11 +5,8 @@ package workflowrun
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -216,61 +213,4 @@ func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcil
 	result, err := p.refresh(ctx) // before the lease ends, and what is done under it
 	p.lock.Drop(ctx)
 	return result, err
-}
-
-// finished settles what still arrives for a run that has ended, takes back its last jobs, and
-// deletes it when its time is over (expire).
-func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
-	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
-	p.r.Liveness.Forget(p.key)
-	p.r.Signals.forget(p.key)
-	p.r.lists.keep(p.run.UID, nil)
-	d := lifecycle.Decide(p.input(ctx, p.lock.Tentative(p.run)))
-	p.batch.Bury(ctx, d)
-	p.batch.Settle(ctx, d, p.overdue)
-	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
-	p.jobs.Tidy(p.run, p.mem.withdrawals)
-	switch result, over, err := expire(ctx, p, d); {
-	case err != nil || over && (failed == nil || result.RequeueAfter == 0):
-		return result, err
-	case over: // perhaps: see missing
-		result.RequeueAfter = min(result.RequeueAfter, p.effectsAgain(ctx, failed).RequeueAfter)
-		return result, nil
-	case failed != nil:
-		return p.effectsAgain(ctx, failed), nil
-	}
-	p.mem.failing = ""
-	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
-	switch {
-	case p.mem.last != nil: // the cache has not caught up; until then this process keeps a copy of its own
-		next = pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))
-	case !p.mem.holds.Kept():
-		p.r.memories.forget(p.key)
-		p.r.Dispatch.Forget(string(p.run.UID))
-	}
-	return p.again(next), nil
-}
-
-// expire deletes the run when its time is over, and no run below it is at its clean-up any more:
-// those are deleted with it. The end of a child wakes the run; for that of one further down
-// it looks again.
-func expire(ctx context.Context, p *pass, d lifecycle.Decision) (result reconcile.Result, over bool, err error) {
-	if !d.Delete {
-		return result, false, nil
-	}
-	waits, err := p.r.Children.AnyUnderWay(ctx, p.run)
-	if err != nil {
-		return result, false, err
-	}
-	if waits {
-		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
-		return result, false, nil
-	}
-	switch err = p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background")); {
-	case apierrors.IsNotFound(err):
-		return missing(ctx, p, err), true, nil
-	case err != nil:
-		return result, false, fmt.Errorf("delete run after its TTL: %w", err)
-	}
-	return result, true, nil
 }

@@ -22,6 +22,8 @@ const (
 	lookAgain = 5 * time.Minute
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
+	// keptPause is when the deletion of a run is asked for again that a policy or a webhook keeps.
+	keptPause = 10 * time.Minute
 	// belowPause is when it is looked again whether the clean-up of a run below is over, for which
 	// locks are kept. The end of a child wakes the run, that of one further down does not.
 	belowPause = 30 * time.Second
@@ -66,13 +68,9 @@ func (p *pass) again(at time.Time) reconcile.Result {
 // none on the run: a proxy's page is such an answer, and so is that of a server which does not
 // serve the resource for a moment. If the run is gone the cache says so, and the next pass ends.
 func missing(ctx context.Context, p *pass, cause error) reconcile.Result {
-	m := &p.mem.missing
-	if now := p.r.Clock.Now(); !now.Before(m.until) { // else the run was woken, which says nothing new
-		m.until = now.Add(pacing.NoRoom(m.waits, lookAgain))
-		m.waits++
-	}
-	log.FromContext(ctx).V(1).Info("The run is not there, by the word of the API server: it is looked at again", "at", m.until, "cause", cause.Error())
-	return p.again(m.until)
+	at := p.mem.missing.next(p.r.Clock.Now())
+	log.FromContext(ctx).V(1).Info("The run is not there, by the word of the API server: it is looked at again", "at", at, "cause", cause.Error())
+	return p.again(at)
 }
 
 // inTime has the next pass made before what is decided and not written is written too late, and

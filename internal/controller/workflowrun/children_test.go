@@ -310,6 +310,23 @@ var _ = Describe("a child run", func() {
 		}, NodeTimeout(2*patience))
 	}
 
+	// mutation: expire that does not look at the parent, or that looks at it for good.
+	It("that has ended is kept until its parent has taken its end, whatever its ttlSecondsAfterFinished is", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", `{"workloadClass":"CLASS","steps":[{"name":"ask","approval":{}}]}`)})
+		child := r.childOf(ctx, run, "sub")
+		r.driveAll(ctx, "the child waits", func() bool { return inPhase("ask", v1alpha1.StepWaiting)(w.get(ctx, child)) })
+		w.patch(ctx, child, `{"spec":{"ttlSecondsAfterFinished":0}}`)
+		w.decide(ctx, child, "ask", v1alpha1.Approve)
+		r.drive(ctx, child, lifecycle.Finished)
+		Expect(r.mustPass(ctx, child).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", lookAgain)))
+		Expect(w.all(ctx)).To(HaveLen(2))
+		Expect(endOf(r.drive(ctx, run, lifecycle.Finished))).To(Equal("Succeeded/Succeeded"))
+		r.mustPass(ctx, child)
+		Expect(w.all(ctx)).To(HaveLen(1))
+	}, NodeTimeout(2*patience))
+
 	It("that fails makes its step fail, and its parent go on where that does not matter", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

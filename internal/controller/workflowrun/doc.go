@@ -54,6 +54,7 @@
 //	               (lock)    reconciler.go   leases.Session.Take
 //	               persist   persist.go      dispatch.Session.Fence, one PUT; refused.go where it is refused
 //	               act       act.go          slots, dispatch, children, results.Batch.Settle, gc.Withdraw, outputs
+//	               finished  finished.go     in their place, once the run has ended
 //
 //	pacing    when the next write may begin          shares    places for passes, writes and desks
 //	results   from the bus to the inbox, and back    slots     the quota of the run's tenant
@@ -86,6 +87,13 @@
 // to NATS after their patience; everything else goes on. What a deleted run had there is dropped
 // with its jobs; what no status named, by the
 // garbage collector.
+//
+// # After the end
+//
+// A run that has ended is written once after each edit: status is about its generation then. It is
+// deleted when its time is over (expire), unless its deletion is under way. A child run stays until
+// its parent has taken its end, and a parent until the clean-up below it is over. A deletion that a
+// policy refuses is asked for again every ten minutes.
 //
 // # Failure handling
 //

@@ -263,7 +263,7 @@ var _ = Describe("the gate of a tenant", func() {
 })
 
 // Mutations that make specs below fail:
-//   - act.go finished that returns the error, or RetryDelay that ignores what it asks for.
+//   - finished.go finished that returns the error, or RetryDelay that ignores what it asks for.
 //   - deleted.go cleanUp that returns the error, or cleanDeleted without PutBack.
 var _ = Describe("a slot that cannot be given up", func() {
 	It("is given up later, as the error asks for, and that is no error of the run that ended", func(ctx SpecContext) {

@@ -23,10 +23,20 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// absence is of a run that the API server says does not exist, since it last gave or took it.
-type absence struct {
-	waits int
-	until time.Time // the last of them; zero: none
+// pause is how long something of a run is left alone that the API server did not do.
+type pause struct {
+	tries int
+	until time.Time // zero: there was none
+}
+
+// next is until when it is left alone after another try: longer each time, but no longer for a run
+// that was woken before, which says nothing new.
+func (w *pause) next(now time.Time) time.Time {
+	if !now.Before(w.until) {
+		w.until = now.Add(pacing.NoRoom(w.tries, lookAgain))
+		w.tries++
+	}
+	return w.until
 }
 
 // memory is what this process knows of one run beyond what the API server stores. Losing it (a
@@ -54,7 +64,9 @@ type memory struct {
 	// refused is why the API server refuses the status, as people were told; "": it does not.
 	refused metav1.StatusReason
 	noRoom  noRoom
-	missing absence
+	// missing is of a run that the API server says does not exist, since it last gave or took it;
+	// undeleted and unnoted are of one that ended: see expire and noteEdit.
+	missing, undeleted, unnoted pause
 	// toDesk says that the last pass that rendered any left jobs or child runs to be rendered again
 	// at a desk.
 	toDesk bool

@@ -236,7 +236,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("read run live: %w", err)
 	}
-	p.mem.missing = absence{}
+	p.mem.missing = pause{}
 	if live.UID != p.run.UID { // deleted, and made anew: the watch tells of that one, and wakes the name
 		p.lock.Drop(ctx)
 		return reconcile.Result{}, nil

@@ -24,7 +24,7 @@ import (
 // Mutations that make specs below fail:
 //   - observe.go observeTenant that passes no labels or annotations on: wrong tenants.
 //   - act.go record called in refused passes, too: events twice.
-//   - act.go finished without withdraw: workers of a cancelled run are never told.
+//   - finished.go finished without withdraw: workers of a cancelled run are never told.
 //   - setup.go informer that wakes on every update: the queue is not empty after a status write.
 var _ = Describe("a run", func() {
 	It("without a label belongs to the tenant that is named like its namespace", func(ctx SpecContext) {

@@ -524,17 +524,20 @@ func TestWake_WhomAnEventConcerns(t *testing.T) {
 		was, now *v1alpha1.WorkflowRun
 		want     []string
 	}{
-		"a child is new":                     {nil, run(same), []string{"p"}},
-		"a child changed":                    {run(same), run(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
-		"a child ended":                      {run(same), run(ended), []string{"p"}},
-		"a child is gone":                    {run(same), nil, []string{"p", "k1", "k2"}},
-		"a parent is new":                    {nil, parent(same), nil},
-		"a parent changed":                   {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
-		"a parent is suspended":              {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }), []string{"k1", "k2"}},
-		"a parent is shut down":              {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Shutdown = v1alpha1.ShutdownCancel }), []string{"k1", "k2"}},
-		"a parent changes its phase":         {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Phase = v1alpha1.RunRunning }), []string{"k1", "k2"}},
-		"a step of a parent has its child":   {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].ChildRun.UID = "u" }), []string{"p-c"}},
-		"a step of a parent ended":           {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].Phase = v1alpha1.StepFailed }), []string{"p-c"}},
+		"a child is new":                   {nil, run(same), []string{"p"}},
+		"a child changed":                  {run(same), run(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
+		"a child ended":                    {run(same), run(ended), []string{"p"}},
+		"a child is gone":                  {run(same), nil, []string{"p", "k1", "k2"}},
+		"a parent is new":                  {nil, parent(same), nil},
+		"a parent changed":                 {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
+		"a parent is suspended":            {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }), []string{"k1", "k2"}},
+		"a parent is shut down":            {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Shutdown = v1alpha1.ShutdownCancel }), []string{"k1", "k2"}},
+		"a parent changes its phase":       {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Phase = v1alpha1.RunRunning }), []string{"k1", "k2"}},
+		"a step of a parent has its child": {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].ChildRun.UID = "u" }), []string{"p-c"}},
+		"a step of a parent ended":         {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].Phase = v1alpha1.StepFailed }), []string{"p-c"}},
+		"a parent ends with a step": {parent(same), parent(func(r *v1alpha1.WorkflowRun) {
+			r.Status.Phase, r.Status.Steps[0].Phase = v1alpha1.RunSucceeded, v1alpha1.StepSucceeded
+		}), []string{"k1", "k2", "p-c"}}, // p-c has ended, and may have to be deleted
 		"the first status of a parent names": {parent(func(r *v1alpha1.WorkflowRun) { r.Status = nil }), parent(same), []string{"p-c"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,13 +28,11 @@ type Relatives struct {
 // Observe reads the parent that the run claims, and its child runs under way.
 func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) (Relatives, error) {
 	var rel Relatives
-	if claim := run.ClaimsParent(); claim != nil {
-		parent, err := c.relative(ctx, run.Namespace, claim.Name, claim.UID)
-		if err != nil {
-			return rel, fmt.Errorf("read parent run: %w", err)
-		}
-		rel.Parent = facts.SeenParent(run, parent)
+	parent, err := c.Parent(ctx, run)
+	if err != nil {
+		return rel, err
 	}
+	rel.Parent = parent
 	list := lifecycle.Children(run)
 	rel.Children = make(map[string]lifecycle.Child, len(list))
 	left := make(State, len(list))
@@ -59,6 +57,19 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 	}
 	*st = left
 	return rel, nil
+}
+
+// Parent reads the parent that the run claims; nil: it claims none.
+func (c *Children) Parent(ctx context.Context, run *v1alpha1.WorkflowRun) (*lifecycle.Parent, error) {
+	claim := run.ClaimsParent()
+	if claim == nil {
+		return nil, nil //nolint:nilnil // that it claims none is an answer
+	}
+	parent, err := c.relative(ctx, run.Namespace, claim.Name, claim.UID)
+	if err != nil {
+		return nil, fmt.Errorf("read parent run: %w", err)
+	}
+	return facts.SeenParent(run, parent), nil
 }
 
 // AnyUnderWay says whether a run below a run, at any level, has not ended. One that status names

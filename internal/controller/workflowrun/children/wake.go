@@ -28,16 +28,16 @@ func Wake(enqueue func(types.NamespacedName), index childIndex, was, now *v1alph
 	if claim := run.ClaimsParent(); claim != nil && concernsParent(was, now) {
 		wake(claim.Name)
 	}
-	switch {
-	case was == nil: // its children have events of their own
-	case now == nil || others(was) != others(now):
+	if was == nil { // its children have events of their own
+		return
+	}
+	if now == nil || others(was) != others(now) {
 		for _, name := range index.ChildrenOf(run.UID) {
 			wake(name)
 		}
-	default:
-		for _, name := range changedChildren(was, now) {
-			wake(name)
-		}
+	}
+	for _, name := range changedChildren(was, now) { // ended ones, too: they wait for that with their deletion
+		wake(name)
 	}
 }
 
@@ -60,7 +60,7 @@ func others(run *v1alpha1.WorkflowRun) toAll {
 
 // changedChildren are the children whose steps changed: they got the child's uid, or ended.
 func changedChildren(was, now *v1alpha1.WorkflowRun) []string {
-	if now.Status == nil {
+	if now == nil || now.Status == nil {
 		return nil
 	}
 	var names []string

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// finished settles what still arrives for a run that has ended, takes back its last jobs, and
+// deletes it when its time is over (expire).
+func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
+	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
+	p.r.Liveness.Forget(p.key)
+	p.r.Signals.forget(p.key)
+	p.r.lists.keep(p.run.UID, nil)
+	d := lifecycle.Decide(p.input(ctx, p.lock.Tentative(p.run)))
+	p.batch.Bury(ctx, d)
+	p.batch.Settle(ctx, d, p.overdue)
+	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
+	p.jobs.Tidy(p.run, p.mem.withdrawals)
+	switch result, over, err := expire(ctx, p, d); {
+	case err != nil || over && (failed == nil || result.RequeueAfter == 0):
+		return result, err
+	case over: // perhaps: see missing
+		result.RequeueAfter = min(result.RequeueAfter, p.effectsAgain(ctx, failed).RequeueAfter)
+		return result, nil
+	}
+	if err := noteEdit(ctx, p); err != nil {
+		return reconcile.Result{}, err
+	}
+	if failed != nil {
+		return p.effectsAgain(ctx, failed), nil
+	}
+	p.mem.failing = ""
+	return p.again(nextAfterEnd(p, d.Wake)), nil
+}
+
+// nextAfterEnd is when a run that has ended is looked at again; zero: when it changes. What is
+// remembered of it is forgotten, unless it is of use yet.
+func nextAfterEnd(p *pass, wake time.Time) time.Time {
+	next := pacing.Earliest(pacing.Earliest(wake, p.later), p.batch.NextAt())
+	switch {
+	case p.mem.last != nil: // the cache has not caught up; until then this process keeps a copy of its own
+		next = pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))
+	case !p.mem.holds.Kept() && p.mem.undeleted.tries == 0 && p.mem.unnoted.tries == 0:
+		p.r.memories.forget(p.key)
+		p.r.Dispatch.Forget(string(p.run.UID))
+	}
+	return next
+}
+
+// expire deletes the run when its time is over, and nobody needs it any more. A deletion that is
+// under way is left as it is: another one would take back that it keeps what the run owns
+// (kubectl delete --cascade=orphan). One that was changed meanwhile may have another time.
+func expire(ctx context.Context, p *pass, d lifecycle.Decision) (result reconcile.Result, over bool, err error) {
+	if !d.Delete || !p.run.DeletionTimestamp.IsZero() {
+		p.mem.undeleted = pause{}
+		return result, false, nil
+	}
+	if until := p.mem.undeleted.until; until.After(p.r.Clock.Now()) {
+		p.later = pacing.Earliest(p.later, until)
+		return result, false, nil
+	}
+	switch needed, err := isNeeded(ctx, p); {
+	case err != nil:
+		return result, false, err
+	case needed:
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
+		return result, false, nil
+	}
+	as := client.Preconditions{UID: &p.run.UID, ResourceVersion: &p.run.ResourceVersion}
+	switch err = p.r.Client.Delete(ctx, p.run, as, client.PropagationPolicy("Background")); {
+	case err == nil:
+		return result, true, nil
+	case apierrors.IsNotFound(err):
+		return missing(ctx, p, err), true, nil
+	case apierrors.IsConflict(err):
+		result, err = p.refresh(ctx)
+		return result, true, err
+	case ctx.Err() != nil:
+		return result, false, fmt.Errorf("delete run after its TTL: %w", err)
+	}
+	undeleted(ctx, p, err)
+	return result, false, nil
+}
+
+// isNeeded says whether other runs need one that ended: its parent has not taken its end yet, or a
+// run below is at its clean-up, and would be deleted with it. The write that takes the end wakes
+// the run, and so does the end of a child; for that of one further down it looks again.
+func isNeeded(ctx context.Context, p *pass) (bool, error) {
+	parent, err := p.r.Children.Parent(ctx, p.run)
+	if err != nil || parent != nil && parent.Over == "" {
+		return true, err
+	}
+	return p.r.Children.AnyUnderWay(ctx, p.run)
+}
+
+// undeleted is for a run whose deletion was not accepted. A policy or a webhook may keep it for
+// good, and many others: it is told once.
+func undeleted(ctx context.Context, p *pass, cause error) {
+	m := &p.mem.undeleted
+	level := min(m.tries, 1)
+	at := m.next(p.r.Clock.Now())
+	if passes.Refused(cause) {
+		at = p.r.Clock.Now().Add(keptPause)
+		m.until = at
+	}
+	p.later = pacing.Earliest(p.later, at)
+	log.FromContext(ctx).V(level).Info("A run whose time is over cannot be deleted: it is tried again", "at", at, "cause", cause.Error())
+}
+
+// noteEdit has the status of a run that ended say that an edit of it was seen. Nothing else follows
+// from one: but tools take a run for one that has work to do, or wait for it, until status is about
+// its generation. The error is that the pass is in line for a desk.
+func noteEdit(ctx context.Context, p *pass) error {
+	next := upToDate(p.run)
+	if next == nil {
+		p.mem.unnoted = pause{}
+		return nil
+	}
+	m := &p.mem.unnoted
+	if m.until.After(p.r.Clock.Now()) {
+		p.later = pacing.Earliest(p.later, m.until)
+		return nil
+	}
+	bounded, stop := context.WithTimeout(ctx, passTimeout)
+	defer stop()
+	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
+	tried, err := p.put(bounded, next)
+	if tried {
+		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
+	}
+	switch {
+	case err == nil:
+		p.run, p.mem.last, *m = next, asStored(p, next), pause{}
+	case p.desk.InLine():
+		return err
+	default:
+		level := min(m.tries, 1)
+		at := m.next(p.r.Clock.Now())
+		p.later = pacing.Earliest(p.later, at)
+		log.FromContext(ctx).V(level).Info("An edit of a run that ended cannot be noted: it is tried again", "at", at, "cause", err.Error())
+	}
+	return nil
+}
+
+// upToDate is a run with a status, and conditions, of its generation; nil: they are of that
+// already, or the run is about to go.
+func upToDate(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if seen := run.Status.ObservedGeneration; seen <= 0 || seen >= run.Generation || !run.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	next := run.DeepCopy()
+	next.Status.ObservedGeneration = run.Generation
+	for i := range next.Status.Conditions {
+		next.Status.Conditions[i].ObservedGeneration = run.Generation
+	}
+	return next
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+var errHold = errors.New("legal hold")
+
+// answering counts the tries at a place, and gives each an error; nil: none.
+func answering(place string, tries *int, cause *error) func(context.Context, string) error {
+	return func(_ context.Context, at string) error {
+		if at != place {
+			return nil
+		}
+		*tries++
+		return *cause
+	}
+}
+
+var _ = Describe("a run that has ended", func() {
+	var (
+		w     *world
+		r     *replica
+		run   *v1alpha1.WorkflowRun
+		tries int
+	)
+	// ended has a run that ended, and that nothing is remembered of.
+	ended := func(ctx SpecContext, ttl *int32) {
+		w = newWorld(ctx)
+		r = w.newReplica(ctx, "r")
+		run = w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = ttl })
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		r.mustPass(ctx, run)
+		tries = 0
+	}
+	exists := func(ctx SpecContext) bool {
+		GinkgoHelper()
+		err := w.client.Get(ctx, client.ObjectKeyFromObject(run), &v1alpha1.WorkflowRun{})
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		return err == nil
+	}
+
+	// Mutations that make it fail: undeleted without keptPause; expire that asks in each pass;
+	// nextAfterEnd that forgets the run meanwhile.
+	It("and that a policy keeps from being deleted is left alone for ten minutes, and deleted when it may be", func(ctx SpecContext) {
+		ended(ctx, new(int32(3600)))
+		cause := error(apierrors.NewForbidden(runsResource, run.Name, errHold))
+		r.hook = answering("delete/before", &tries, &cause)
+		w.clock.Step(2 * time.Hour)
+		for range 3 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
+		}
+		Expect(tries).To(Equal(1))
+		w.clock.Step(keptPause)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
+		Expect(tries).To(Equal(2))
+		cause = nil
+		w.clock.Step(keptPause)
+		r.mustPass(ctx, run)
+		Expect(exists(ctx)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
+	// mutation: a pause that does not grow.
+	It("and whose deletion fails is tried again ever later, for as long as its time is over", func(ctx SpecContext) {
+		ended(ctx, new(int32(3600)))
+		cause := error(apierrors.NewInternalError(errHold))
+		r.hook = answering("delete/before", &tries, &cause)
+		w.clock.Step(2 * time.Hour)
+		for _, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(pause))
+			w.clock.Step(pause)
+		}
+		Expect(tries).To(Equal(3))
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":null}}`)
+		r.mustPass(ctx, run)
+		r.mustPass(ctx, run)
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run))).To(BeNil())
+		Expect(tries).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	// mutation: expire that does not look at DeletionTimestamp.
+	It("and is being deleted without what it owns is not deleted with it when its time is over", func(ctx SpecContext) {
+		ended(ctx, new(int32(3600)))
+		var none error
+		r.hook = answering("delete/before", &tries, &none)
+		Expect(w.client.Delete(ctx, run, client.PropagationPolicy(metav1.DeletePropagationOrphan))).To(Succeed())
+		w.clock.Step(2 * time.Hour)
+		r.mustPass(ctx, run)
+		Expect(tries).To(BeZero())
+		Expect(w.get(ctx, run).Finalizers).To(Equal([]string{metav1.FinalizerOrphanDependents}))
+		w.patch(ctx, run, `{"metadata":{"finalizers":null}}`) // as the garbage collector does
+	}, NodeTimeout(2*patience))
+
+	// mutation: expire without the resourceVersion, or without refresh.
+	It("and whose time was made longer is not deleted by whom that has not reached", func(ctx SpecContext) {
+		ended(ctx, new(int32(3600)))
+		old := w.get(ctx, run)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":null}}`)
+		r.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		w.clock.Step(2 * time.Hour)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
+		for range 3 {
+			r.mustPass(ctx, run)
+			w.clock.Step(time.Minute)
+		}
+		Expect(exists(ctx)).To(BeTrue())
+	}, NodeTimeout(2*patience))
+
+	// Mutations that make it fail: noteEdit that does nothing, or that writes in each pass;
+	// upToDate that leaves out the conditions.
+	It("and is edited has a status of its generation soon, or tools would wait for one for good", func(ctx SpecContext) {
+		ended(ctx, nil)
+		before := w.get(ctx, run)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
+		Expect(err).NotTo(HaveOccurred())
+		seen, err := status.Compute(&unstructured.Unstructured{Object: o})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(seen.Status).To(Equal(status.CurrentStatus), seen.Message)
+		for i := range now.Status.Conditions { // kubectl wait looks at these
+			Expect(now.Status.Conditions[i].ObservedGeneration).To(Equal(now.Generation))
+			now.Status.Conditions[i].ObservedGeneration = before.Status.Conditions[i].ObservedGeneration
+		}
+		now.Status.ObservedGeneration = before.Status.ObservedGeneration
+		Expect(now.Status).To(Equal(before.Status))
+		for range 3 {
+			w.clock.Step(forgetDelay)
+			r.mustPass(ctx, run)
+		}
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(now.ResourceVersion))
+	}, NodeTimeout(2*patience))
+
+	// mutation: noteEdit without its pause, or nextAfterEnd that forgets the run meanwhile.
+	It("and whose status is refused after an edit is written again ever later", func(ctx SpecContext) {
+		ended(ctx, nil)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
+		cause := error(apierrors.NewForbidden(runsResource, run.Name, errHold))
+		r.hook = answering("status/before", &tries, &cause)
+		for i, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
+			for range 2 {
+				Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(pause))
+			}
+			Expect(tries).To(Equal(i + 1))
+			w.clock.Step(pause)
+		}
+		cause = nil
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))
+	}, NodeTimeout(2*patience))
+
+	It("and that a newer operator wrote is not written, though it was edited", func(ctx SpecContext) {
+		ended(ctx, nil)
+		newer := w.get(ctx, run)
+		newer.Status.MinWriterVersion = v1alpha1.WriterVersion + 1
+		body, err := encoded(newer)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(suite.statuses.Put(ctx, newer, body, len(body))).To(Succeed())
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status).To(Equal(newer.Status))
+	}, NodeTimeout(2*patience))
+})

@@ -18,7 +18,8 @@ type LockPolicyStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// effective is what follows from spec and defaults.
+	// effective is what is in force for the runs that are in no canary: what follows from spec and
+	// defaults, but for an edit of runLock that is tried, or was rolled back.
 	// +optional
 	Effective *EffectiveLockPolicy `json:"effective,omitempty"`
 	// runs counts the unfinished runs that the policy governs. Refreshed at most every 30 s.
@@ -35,13 +36,27 @@ type LockPolicyStatus struct {
 	Rollout *LockPolicyRolloutStatus `json:"rollout,omitempty"`
 }
 
-// EffectiveLockPolicy is what follows from a policy's spec and defaults.
+// EffectiveLockPolicy is what follows from what a policy has in force, and defaults. Of runLock
+// that is the baseline while an edit is tried, and after it was rolled back.
 type EffectiveLockPolicy struct {
 	// classes are the workload classes that the policy governs, separated by commas: those of spec
 	// without the ones that belong to an older policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Classes string `json:"classes,omitempty"`
+	// scope is how long a run keeps its lock.
+	// +optional
+	Scope LockScope `json:"scope,omitempty"`
+	// ttlSeconds is how long Redis keeps the lock of a holder that went silent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	TTLSeconds int64 `json:"ttlSeconds,omitempty"`
+	// onFailure is what happens when a held lock cannot be renewed.
+	// +optional
+	OnFailure RenewalFailureMode `json:"onFailure,omitempty"`
+	// waitMode is how a busy lock is waited for.
+	// +optional
+	WaitMode WaitMode `json:"waitMode,omitempty"`
 	// renewIntervalMillis is the time between renewals, in milliseconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -68,7 +83,7 @@ type PolicyRuns struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Admitted int32 `json:"admitted"`
-	// queued is the number of runs that wait to be let in.
+	// queued is the number of runs that wait to be let in. Those that are suspended do not.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Queued int32 `json:"queued"`

@@ -71,7 +71,7 @@ func (s admissionScenario) play(seed uint64) (state State, tally Tally) {
 			break
 		}
 		for tenant := range s.tenants {
-			arm := state.ArmOf(NameOf(fmt.Sprint("tenant-", tenant), period))
+			arm := ArmOf(NameOf(fmt.Sprint("tenant-", tenant), period), state.Candidate.Name(), state.Percent)
 			locked := s.never == Rest || arm != s.never && (arm != Rest || s.never == Canary)
 			switch arm {
 			case Canary:

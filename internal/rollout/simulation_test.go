@@ -95,7 +95,7 @@ func (s scenario) play(seed uint64) outcome {
 		}
 		now = now.Add(time.Second)
 		uid := fmt.Sprint("run-", i)
-		switch state.ArmOf(uid) {
+		switch ArmOf(uid, state.Candidate.Name(), state.Percent) {
 		case Canary:
 			tr.run(&tally.Canary, s, s.candidate)
 		case Control:

@@ -125,13 +125,5 @@ func (s State) Active() bool {
 	return (s.Phase == Progressing || s.Phase == Holding) && !s.Candidate.Zero()
 }
 
-// ArmOf is the arm of a unit that is seen for the first time.
-func (s State) ArmOf(unit string) Arm {
-	if !s.Active() {
-		return Rest
-	}
-	return ArmOf(unit, s.Candidate.Name(), s.Percent)
-}
-
 // Name tells a revision from one of the same content at another time.
 func (r Revision) Name() string { return r.Hash + "-" + strconv.FormatInt(r.Generation, 10) }

@@ -164,6 +164,9 @@ status:
 	kubectl(t, "wait", "--for=condition=Succeeded=false", "-n", ns, "wfr/one", "--timeout=5s")
 }
 
+// What spec says need not be in force: it may be tried, or was taken back.
+//
+// mutation: a column that is of spec.runLock makes this fail.
 func TestKubectlShowsPolicies(t *testing.T) {
 	o := mustCreate(t, aPolicy("  runLock: {scope: Run, renewal: {onFailure: Continue}}"))
 	age := func(rows [][]string) [][]string {
@@ -174,12 +177,12 @@ func TestKubectlShowsPolicies(t *testing.T) {
 		}
 		return rows
 	}
-	columns := []string{"NAME", "CLASSES", "SCOPE", "TTL", "ONFAILURE", "WAIT", "RETRY", "RUNS", "READY", "REASON", "AGE"}
+	columns := []string{"NAME", "CLASSES", "SCOPE", "TTL", "ONFAILURE", "WAIT", "RETRY", "RUNS", "READY", "REASON", "ROLLEDOUT", "AGE"}
 	// Before the operator has looked at it the table has holes, and kubectl prints nothing there.
 	got := age(kubectl(t, "get", "lockpol", o.GetName()))
-	want := [][]string{columns, {o.GetName(), "Run", "30", "Continue", "HandOff", "age"}}
-	if len(got) == 2 && len(got[1]) == 6 {
-		got[1][5] = "age"
+	want := [][]string{columns, {o.GetName(), "age"}}
+	if len(got) == 2 && len(got[1]) == 2 {
+		got[1][1] = "age"
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kubectl get lockpol of a new policy (-want +got):\n%s", diff)
@@ -187,8 +190,19 @@ func TestKubectlShowsPolicies(t *testing.T) {
 
 	err := patchStatus(t, o, `
 status:
-  conditions: [{type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}]
-  effective: {classes: "batch, nightly", renewIntervalMillis: 10000, marginMillis: 3300, validityMillis: 26700, busyRetryDelay: 350-650ms}
+  conditions:
+  - {type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}
+  - {type: RolledOut, status: "False", reason: BusyRunsWorse, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}
+  effective:
+    classes: "batch, nightly"
+    scope: Activation
+    ttlSeconds: 60
+    onFailure: Fence
+    waitMode: Poll
+    renewIntervalMillis: 10000
+    marginMillis: 3300
+    validityMillis: 26700
+    busyRetryDelay: 350-650ms
   runs: {admitted: 40, queued: 0}
   contention:
     busyRetriesPerMinute: 1200
@@ -199,7 +213,7 @@ status:
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := []string{o.GetName(), "batch, nightly", "Run", "30", "Continue", "HandOff", "350-650ms", "40", "False", "ClassConflict", "age"}
+	row := []string{o.GetName(), "batch, nightly", "Activation", "60", "Fence", "Poll", "350-650ms", "40", "False", "ClassConflict", "False", "age"}
 	if diff := cmp.Diff([][]string{columns, row}, age(kubectl(t, "get", "lockpol", o.GetName()))); diff != "" {
 		t.Errorf("kubectl get lockpol (-want +got):\n%s", diff)
 	}

@@ -83,9 +83,10 @@ func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyR
 			continue
 		}
 		n := counts[run.Spec.WorkloadClass]
-		if lifecycle.Admitted(run) {
+		switch {
+		case lifecycle.Admitted(run):
 			n.Admitted++
-		} else {
+		case !run.Spec.Suspend: // else it stands in no line
 			n.Queued++
 		}
 		counts[run.Spec.WorkloadClass] = n

@@ -36,6 +36,14 @@ func (w *world) run(class string, status *v1alpha1.WorkflowRunStatus) *v1alpha1.
 	return run
 }
 
+func (w *world) suspend(run *v1alpha1.WorkflowRun) {
+	w.t.Helper()
+	run.Spec.Suspend = true
+	if err := w.client.Update(w.t.Context(), run); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) writeStatus(run *v1alpha1.WorkflowRun, status *v1alpha1.WorkflowRunStatus) {
 	w.t.Helper()
 	run.Status = status
@@ -57,7 +65,8 @@ func (w *world) expectRuns(want map[string]v1alpha1.PolicyRuns) {
 	}
 }
 
-// mutation: countRuns that does not look at lifecycle.Finished, or counts children; runsByPolicy
+// mutation: countRuns that does not look at lifecycle.Finished, or counts children, or runs that
+// are suspended before their admission, or leaves out those that are suspended later; runsByPolicy
 // that counts the classes of spec, or none for "*"; a refresh at each pass: each makes a part of
 // this story fail.
 func TestRunsAreCountedByTheirPolicy(t *testing.T) {
@@ -80,9 +89,11 @@ func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	w.run("shop", endedInQueue)
 	w.run("batch", in.DeepCopy())
 	w.run("nightly", queued.DeepCopy())
+	w.suspend(w.run("shop", nil))            // it does not stand in line
+	w.suspend(w.run("batch", in.DeepCopy())) // it keeps its slot
 
 	w.pass()
-	want := map[string]v1alpha1.PolicyRuns{"a-web": {Admitted: 2, Queued: 2}, "b-rest": {Admitted: 1, Queued: 1}}
+	want := map[string]v1alpha1.PolicyRuns{"a-web": {Admitted: 2, Queued: 2}, "b-rest": {Admitted: 2, Queued: 1}}
 	w.expectRuns(want)
 
 	first.Status.CompletedAt, first.Status.Phase = &now, v1alpha1.RunSucceeded
@@ -92,14 +103,14 @@ func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	w.expectRuns(want)
 	w.clock.SetTime(w.clock.Now().Add(time.Millisecond))
 	w.pass()
-	w.expectRuns(map[string]v1alpha1.PolicyRuns{"a-web": {Admitted: 1, Queued: 2}, "b-rest": {Admitted: 1, Queued: 1}})
+	w.expectRuns(map[string]v1alpha1.PolicyRuns{"a-web": {Admitted: 1, Queued: 2}, "b-rest": {Admitted: 2, Queued: 1}})
 
 	// A class that changes hands takes its runs along, in the same write.
 	if err := w.client.Delete(t.Context(), w.get("a-web")); err != nil {
 		t.Fatal(err)
 	}
 	w.pass()
-	w.expectRuns(map[string]v1alpha1.PolicyRuns{"b-rest": {Admitted: 2, Queued: 3}})
+	w.expectRuns(map[string]v1alpha1.PolicyRuns{"b-rest": {Admitted: 3, Queued: 3}})
 	if got := w.status("b-rest").Effective.Classes; got != "*, web" {
 		t.Errorf("the policy that is left governs %q", got)
 	}

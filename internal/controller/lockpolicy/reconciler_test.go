@@ -87,18 +87,18 @@ func TestEffectiveNumbers(t *testing.T) {
 	}{
 		"defaults": {
 			v1alpha1.RunLockPolicy{},
-			v1alpha1.EffectiveLockPolicy{RenewIntervalMillis: 10_000, MarginMillis: 3300, ValidityMillis: 26_700, BusyRetryDelay: "350-650ms"},
+			v1alpha1.EffectiveLockPolicy{TTLSeconds: 30, RenewIntervalMillis: 10_000, MarginMillis: 3300, ValidityMillis: 26_700, BusyRetryDelay: "350-650ms"},
 		},
 		"a long TTL": {
 			v1alpha1.RunLockPolicy{TTLSeconds: 100, Renewal: v1alpha1.RenewalPolicy{ClockDriftPercent: new(int64(2)), SafetyMarginMillis: new(int64(5000))}},
-			v1alpha1.EffectiveLockPolicy{RenewIntervalMillis: 33_333, MarginMillis: 7000, ValidityMillis: 93_000, BusyRetryDelay: "350-650ms"},
+			v1alpha1.EffectiveLockPolicy{TTLSeconds: 100, RenewIntervalMillis: 33_333, MarginMillis: 7000, ValidityMillis: 93_000, BusyRetryDelay: "350-650ms"},
 		},
 		"its own interval, fixed retries": {
 			v1alpha1.RunLockPolicy{
 				BusyRetry: v1alpha1.BusyRetry{Mode: v1alpha1.JitterModeFixed},
 				Renewal:   v1alpha1.RenewalPolicy{IntervalMillis: new(int64(5000))},
 			},
-			v1alpha1.EffectiveLockPolicy{RenewIntervalMillis: 5000, MarginMillis: 3300, ValidityMillis: 26_700, BusyRetryDelay: "500ms"},
+			v1alpha1.EffectiveLockPolicy{TTLSeconds: 30, RenewIntervalMillis: 5000, MarginMillis: 3300, ValidityMillis: 26_700, BusyRetryDelay: "500ms"},
 		},
 	}
 	w := newWorld(t)
@@ -113,6 +113,7 @@ func TestEffectiveNumbers(t *testing.T) {
 			w.pass()
 			p = w.get("b-younger")
 			test.want.Classes = "shop, *"
+			test.want.Scope, test.want.OnFailure, test.want.WaitMode = "Activation", "Fence", "HandOff"
 			if diff := cmp.Diff(&test.want, w.status("b-younger").Effective); diff != "" {
 				t.Errorf("effective (-want +got):\n%s", diff)
 			}

@@ -319,6 +319,34 @@ func TestAnEditOfALimitSaysWhatIsInForce(t *testing.T) {
 	w.says("Normal InForce Generation 7 is in force for all runs at once: " + onlyThese)
 }
 
+// What is tried, or was taken back, is in spec for as long as nobody edits it.
+//
+// mutation: effective that has these of spec makes this fail.
+func TestStatusHasTheRunLockThatIsInForceAndNotThatOfSpec(t *testing.T) {
+	w := trying(t, func(p *v1alpha1.LockPolicy) {
+		handOff(p)
+		p.Spec.RunLock.TTLSeconds, p.Spec.RunLock.Scope = 60, v1alpha1.LockScopeRun
+		p.Spec.RunLock.Renewal.OnFailure = v1alpha1.RenewalFailureContinue
+	})
+	inForce := func(ttl int64, scope v1alpha1.LockScope, onFailure v1alpha1.RenewalFailureMode, wait v1alpha1.WaitMode) {
+		t.Helper()
+		got := *w.status(polled).Effective
+		want := got
+		want.TTLSeconds, want.Scope, want.OnFailure, want.WaitMode = ttl, scope, onFailure, wait
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("effective (-want +got):\n%s", diff)
+		}
+	}
+	inForce(30, v1alpha1.LockScopeActivation, v1alpha1.RenewalFailureFence, v1alpha1.WaitModePoll)
+	w.play(60, 9, 2)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonBusyRunsWorse)
+	inForce(30, v1alpha1.LockScopeActivation, v1alpha1.RenewalFailureFence, v1alpha1.WaitModePoll)
+	w.edit(func(p *v1alpha1.LockPolicy) { p.Spec.Rollout = nil })
+	w.pass()
+	inForce(60, v1alpha1.LockScopeRun, v1alpha1.RenewalFailureContinue, v1alpha1.WaitModeHandOff)
+}
+
 func TestRolloutTakenOutOfSpecSaysWhatIsInForceThen(t *testing.T) {
 	const text = "Warning Immediate Generation 3 is in force for all runs at once, untried: rollout is not in spec any more. Candidate %s was %s"
 	unrolled := func(p *v1alpha1.LockPolicy) { p.Spec.Rollout = nil }

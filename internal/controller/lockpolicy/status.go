@@ -77,11 +77,25 @@ func effective(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, polici
 	next := *p
 	next.Status = status
 	lock := policy.InForce(&next).RunLock
-	return &v1alpha1.EffectiveLockPolicy{
+	out := &v1alpha1.EffectiveLockPolicy{
 		Classes:             strings.Join(policy.Governed(p, policies), ", "),
+		Scope:               v1alpha1.LockScopeActivation,
+		TTLSeconds:          int64(lock.TTL.Seconds()),
+		OnFailure:           v1alpha1.RenewalFailureFence,
+		WaitMode:            v1alpha1.WaitModeHandOff,
 		RenewIntervalMillis: lock.Renewal.Interval.Milliseconds(),
 		MarginMillis:        lock.Renewal.Margin.Milliseconds(),
 		ValidityMillis:      lock.Validity().Milliseconds(),
 		BusyRetryDelay:      lock.BusyRetry.String(),
 	}
+	if lock.ForRun {
+		out.Scope = v1alpha1.LockScopeRun
+	}
+	if lock.Renewal.Continue {
+		out.OnFailure = v1alpha1.RenewalFailureContinue
+	}
+	if lock.Wait.Poll {
+		out.WaitMode = v1alpha1.WaitModePoll
+	}
+	return out
 }

@@ -49,6 +49,7 @@ func (p *pass) release(ctx context.Context) error {
 func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Result, error) {
 	if p.ahead.Stored.Unwritten() {
 		p.lock.Wrote() // what is kept says that this lease has the run
+		p.ahead.Trial = p.trial.Trial
 	}
 	p.run = p.ahead.Keep(&d.Status, p.batch.Keep(&d))
 	p.lock.Ahead = true

@@ -200,6 +200,9 @@ func (p *pass) observePolicy(ctx context.Context) error {
 		return fmt.Errorf("list lock policies: %w", err)
 	}
 	effective, trial := policy.Governs(p.run, list.Items)
+	if begun := p.ahead.Trial; begun.Candidate != "" && p.run.Status.Policy.Name == effective.Name {
+		trial = begun // what is kept of a run in neither arm looks as if it began before the candidate
+	}
 	p.policy, p.trial = effective, trials.Part{Policy: effective.Name, Trial: trial, Ballots: p.r.Ballots, Log: log.FromContext(ctx)}
 	return nil
 }

@@ -3,6 +3,7 @@
 package workflowrun
 
 import (
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -55,6 +56,27 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		Expect(mine).To(And(HaveField("Runs", BeEquivalentTo(1)), HaveField("Ended", BeEquivalentTo(1))))
 		Expect(tally.Canary.Ended + tally.Control.Ended).To(BeEquivalentTo(1))
 		Expect(of("77aa-3")).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	// mutation: runAhead that does not note the part of the run makes this fail: what is kept has a
+	// fence, and no arm.
+	It("is counted as begun though it is in neither arm, and its first write comes after it began", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here, counting)
+		run := w.create(ctx, chainOf(2))
+		candidate := "4f2a-2"
+		for n := 3; rollout.ArmOf(string(run.UID), candidate, 5) != rollout.Rest; n++ {
+			candidate = fmt.Sprint("4f2a-", n)
+		}
+		w.tries(candidate)
+		w.policies[0].Status.Rollout.Percent = 5
+		r.rush(ctx, run, 2)
+		Expect(r.lags(run)).To(BeTrue(), "it began ahead of its status")
+		Expect(r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: candidate}).Rest).To(BeZero(), "nothing is written")
+		w.policies[0].Status.Rollout.Percent = 50 // it stays where it began
+		Expect(r.finish(ctx, run).Status.Policy.Trial).To(BeNil())
+		Expect(r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: candidate})).To(Equal(rollout.Tally{Rest: 1}))
 	}, NodeTimeout(2*patience))
 
 	// mutation: an end without the lock that votes with the waits that got it only makes this fail.

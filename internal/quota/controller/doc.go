@@ -68,7 +68,7 @@
 //
 // A key that is found empty at each look for an hour leaves the register: its data is ended first,
 // if it holds nothing then, and its entry after it. Nobody has a grant of it then, so it is as one
-// that was never used, whatever it held between two looks.
+// that was never used, whatever it held between two looks. A pool stays while its policy is there.
 //
 // In a Redis Cluster the register may be lost alone, while keys are open elsewhere. Its rebuild
 // enters those that admitted runs have. The resync after it enters all that runs ever had something

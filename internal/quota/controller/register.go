@@ -196,8 +196,8 @@ const unusedTime = time.Hour
 // those that were never used. The data ends first, so nobody is in when the entry goes. One whose
 // entry stays, as the process died in between, is taken for lost. One that is opened in between has
 // another token, which is not struck.
-func retire(ctx context.Context, k *Controller, h holdings) error {
-	return each(ctx, unused(k, h), func(ctx context.Context, at store.Key) error {
+func retire(ctx context.Context, k *Controller, v *view, h holdings) error {
+	return each(ctx, unused(k, v, h), func(ctx context.Context, at store.Key) error {
 		ended, err := store.Retire(ctx, k.quota.Store, at)
 		if err == nil && ended {
 			err = k.strike(ctx, at, h.tokens[at])
@@ -210,10 +210,12 @@ func retire(ctx context.Context, k *Controller, h holdings) error {
 }
 
 // unused notes which keys hold nothing, and since when, and returns those that do for long enough.
-func unused(k *Controller, h holdings) (due []store.Key) {
+// A pool is in use for as long as its policy is there, as only the leader could open it again.
+func unused(k *Controller, v *view, h holdings) (due []store.Key) {
 	now, empty := k.clock.Now(), map[store.Key]time.Time{}
 	for at := range h.tokens {
-		if at.Pool() || h.lacks(at) || !h.empty(at) {
+		_, there := v.policies[at.Policy]
+		if at.Pool() && there || h.lacks(at) || !h.empty(at) {
 			continue
 		}
 		if lasts(k.unused, empty, at, now) >= unusedTime {

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -99,6 +101,44 @@ func TestWhatIsUsedStaysInTheRegister(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pool stays while its policy is there: only the leader could open it again, by a list.
+//
+// mutations: unused that skips all pools, or none, makes this fail.
+func TestThePoolOfAPolicyThatIsDeletedLeavesTheRegister(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 5)
+	w.shared(2)
+	w.boss.looks()
+	a := w.boss.admitsOf(w.of("acme", "a"))
+	must(t, w.boss.Release(w.ctx(), w.write(a, ended).UID, "acme", "batch"))
+	later := func(want int, when string) {
+		t.Helper()
+		w.boss.looks()
+		w.clock.Step(unusedTime)
+		w.boss.looks()
+		if n := w.entries(); n != want {
+			t.Fatalf("%s: %d keys are in the register, want %d", when, n, want)
+		}
+	}
+	later(1, "the policy is there")
+	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
+	w.boss.looks()
+	if n := w.entries(); n != 1 {
+		t.Fatalf("%d keys are in the register just after the policy was deleted", n)
+	}
+	later(0, "the policy is gone")
+	if n := w.redis.Exists(w.ctx(), "{adm:batch:*}:slots").Val(); n != 0 {
+		t.Error("the pool is in Redis")
+	}
+
+	w.policy("batch", 5) // and comes back
+	w.shared(3)
+	w.shared(1) // a later version of the limits, also if the policy before was created in the same second
+	w.boss.looks()
+	w.boss.asksOf(w.of("acme", "b"), true)
+	w.boss.asksOf(w.of("beta", "c"), false)
 }
 
 func (w *world) reserves(ttl time.Duration) {

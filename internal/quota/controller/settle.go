@@ -50,7 +50,7 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 	}); err != nil {
 		return err
 	}
-	return errors.Join(failed, k.releaseKeysOfGone(ctx, v, h, gone), retire(ctx, k, h))
+	return errors.Join(failed, k.releaseKeysOfGone(ctx, v, h, gone), retire(ctx, k, v, h))
 }
 
 // auditAll compares all quotas that have something, or should.

@@ -6,7 +6,7 @@ import "context"
 
 // Retire ends slots or, without a policy, idempotency keys that are open and hold nothing: they are
 // as if they were never used, and nobody was granted anything of them. ended is false if they hold
-// something. A pool is not retired: it never ends by itself.
+// something. What a pool was told of limits ends by itself.
 //
 // Errors: *UnavailableError (it may have happened), *RebuildingError, ErrInvalidRequest.
 func Retire(ctx context.Context, g *Store, k Key) (ended bool, err error) {

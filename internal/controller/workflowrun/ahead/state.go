@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // State is what this process has decided about one run and not written. The zero value: nothing.
@@ -25,6 +26,9 @@ type State struct {
 	// Alone says that no other process has worked on the run, so that none can have published an
 	// attempt which status does not have.
 	Alone bool
+	// Trial is the part in a rollout of a run that was begun ahead: status pins none of a run in
+	// neither arm. The zero value: it has none, or was written.
+	Trial policy.Trial
 	// Off says that the run is written at every step: a write of it was refused.
 	Off bool
 }
@@ -68,11 +72,11 @@ func (st *State) drop() {
 		return
 	}
 	st.left = append(st.left, lifecycle.InFlightJobs(st.kept)...)
-	st.kept, st.base, st.Since, st.Results, st.Alone = nil, nil, time.Time{}, 0, false
+	st.kept, st.base, st.Since, st.Results, st.Alone, st.Trial = nil, nil, time.Time{}, 0, false, policy.Trial{}
 }
 
 func (st *State) written(now time.Time) {
-	st.kept, st.base, st.Since, st.Results, st.wroteAt = nil, nil, time.Time{}, 0, now
+	st.kept, st.base, st.Since, st.Results, st.wroteAt, st.Trial = nil, nil, time.Time{}, 0, now, policy.Trial{}
 }
 
 // TakeLeft gives up what was dropped, once the run has ended: it is to be withdrawn.

@@ -63,8 +63,9 @@ type Asks struct {
 type ask struct {
 	key     types.NamespacedName
 	at      Holding
-	version string    // resourceVersion of the run for which the answer is good
-	since   time.Time // when it was asked
+	policy  policy.Effective // what it is asked by, once it has its place
+	version string           // resourceVersion of the run for which the answer is good
+	since   time.Time        // when it was asked
 	cancel  context.CancelFunc
 	given   bool // up: nobody takes the answer
 	done    bool
@@ -80,6 +81,7 @@ func NewAsks(q Waited, c clock.PassiveClock, m shares.KindMetrics, wake func(key
 // Admit implements Quota. With strategy Lock it does not wait: its error is an *AskedError until
 // the answer is there.
 func (g *Asks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
+	g.renew(run.UID, Holding{tenant, p.Name}, p)
 	if !p.Admission.Waits() {
 		return g.quota.Admit(ctx, run, tenant, p)
 	}
@@ -98,27 +100,41 @@ func (g *Asks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant stri
 	return store.Answer{}, &AskedError{g.begin(ctx, run, tenant, p)}
 }
 
+// renew has a question that waits for its place be asked by the policy of now: its limit may be a
+// lower one.
+func (g *Asks) renew(uid types.UID, at Holding, p policy.Effective) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if a := g.byRun[uid]; a != nil && a.at == at {
+		a.policy = p
+	}
+}
+
 // begin begins a question, and says when. Needs mu.
 func (g *Asks) begin(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (since time.Time) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the pass
 	a := &ask{
 		key: client.ObjectKeyFromObject(run), at: Holding{tenant, p.Name}, version: run.ResourceVersion, since: g.clock.Now(), cancel: cancel,
+		policy: p,
 	}
 	g.byRun[run.UID] = a
 	g.running.Go(func() {
-		answer, err := g.answer(ctx, run, a.at, p)
+		answer, err := g.answer(ctx, run, a)
 		g.answered(context.WithoutCancel(ctx), run, a, answer, err)
 	})
 	return a.since
 }
 
-func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at Holding, p policy.Effective) (store.Answer, error) {
-	done, err := g.shares.Wait(ctx, at.Policy+"/"+at.Tenant) // one share for each lock
+func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask) (store.Answer, error) {
+	done, err := g.shares.Wait(ctx, a.at.Policy+"/"+a.at.Tenant) // one share for each lock
 	if err != nil {
 		return store.Answer{}, err
 	}
 	defer done()
-	return g.quota.Admit(ctx, run, at.Tenant, p)
+	g.mu.Lock()
+	p := a.policy
+	g.mu.Unlock()
+	return g.quota.Admit(ctx, run, a.at.Tenant, p)
 }
 
 // answered notes an answer and wakes its run. Of a question that was given up, what it may have got

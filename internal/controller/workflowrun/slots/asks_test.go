@@ -31,10 +31,12 @@ type slowGates struct {
 	givenUp []types.UID
 	gone    []types.UID // forgotten
 	entered chan string
+	by      map[types.UID]policy.Effective // what each was asked by
 }
 
-func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant string, _ policy.Effective) (store.Answer, error) {
+func (s *slowGates) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
 	s.mu.Lock()
+	s.by[run.UID] = p
 	s.inside[tenant]++
 	s.most[tenant] = max(s.most[tenant], s.inside[tenant])
 	free := s.free[tenant]
@@ -86,7 +88,10 @@ func newAsker(t *testing.T, tenants ...string) *asker {
 	t.Helper()
 	a := &asker{
 		t: t, clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), woken: make(chan types.NamespacedName, 1000),
-		slow: &slowGates{free: map[string]chan struct{}{}, inside: map[string]int{}, most: map[string]int{}, entered: make(chan string, 1000)},
+		slow: &slowGates{
+			free: map[string]chan struct{}{}, inside: map[string]int{}, most: map[string]int{}, entered: make(chan string, 1000),
+			by: map[types.UID]policy.Effective{},
+		},
 	}
 	for _, tenant := range tenants {
 		a.slow.free[tenant] = make(chan struct{})
@@ -169,6 +174,57 @@ func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	}
 	if most := a.slow.most["dead"]; most != places/2 {
 		t.Errorf("%d questions of one lock are under way, want %d", most, places/2)
+	}
+}
+
+// A limit that was lowered bounds those that stand in the line for a place, too: a long line would
+// go on letting runs in by the old one.
+//
+// mutations: a question that goes by the policy of when it was asked makes this fail, with strategy
+// Atomic one that is renewed by questions of strategy Lock only; one that goes by another policy
+// than it was asked under makes the last fail.
+func TestAQuestionThatWaitsForAPlaceGoesByThePolicyOfNow(t *testing.T) {
+	limited := func(p policy.Effective, limit int) policy.Effective {
+		p.Admission.Default = limit
+		return p
+	}
+	other := limited(lockedPolicy(), 1)
+	other.Name = "other"
+	for name, c := range map[string]struct {
+		now   policy.Effective
+		limit int
+	}{
+		"its limit was lowered":        {limited(lockedPolicy(), 1), 1},
+		"and it has strategy Atomic":   {limited(policy.Effective{Name: "batch"}, 1), 1},
+		"the run is of another policy": {other, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAsker(t, "acme")
+			for i := range places / 2 {
+				a.admit("acme", fmt.Sprint("first-", i), "1")
+				a.enters("acme")
+			}
+			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "last", Namespace: "acme", UID: "last", ResourceVersion: "1"}}
+			for _, p := range []policy.Effective{limited(lockedPolicy(), 10), c.now} {
+				ctx, stop := context.WithCancel(t.Context())
+				if !p.Admission.Waits() {
+					stop() // it is asked in the pass, and the lock is busy
+				}
+				if a, err := a.Admit(ctx, run, "acme", p); err == nil {
+					t.Fatalf("%+v in the pass that asks", a)
+				}
+				stop()
+			}
+			close(a.slow.free["acme"])
+			for range places/2 + 1 {
+				<-a.woken
+			}
+			a.slow.mu.Lock()
+			defer a.slow.mu.Unlock()
+			if got := a.slow.by["last"].Admission.Default; got != c.limit {
+				t.Errorf("the quota was asked by a limit of %d, want %d", got, c.limit)
+			}
+		})
 	}
 }
 

@@ -107,6 +107,36 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// mutation: a kind that is looked for in another part than it Needs makes this fail.
+func TestKinds_NeedWhatTheyAreFoundIn(t *testing.T) {
+	found := map[Kind]bool{}
+	for _, change := range []func(*Snapshot){
+		func(s *Snapshot) { *s = Snapshot{Runs: s.Runs} },
+		func(s *Snapshot) {
+			s.Runs, s.Places, s.Waiters, s.Results = nil, s.Slots, s.Holds, []Result{{"g/c/1", "g", time.Unix(1, 0)}}
+		},
+		func(s *Snapshot) { change(s, func(r *Run) { r.Fence = 6 }) },
+	} {
+		s := whole()
+		change(&s)
+		s.Unread = nil
+		for _, f := range Compare(s) {
+			found[f.Kind] = true
+			for _, part := range []Part{Runs, Slots, Locks, RunLocks, Jobs, Results, Outputs} {
+				without := s
+				without.Unread = map[Part]string{part: "no"}
+				told := slices.ContainsFunc(Compare(without), func(g Finding) bool { return g.Kind == f.Kind })
+				if told == slices.Contains(f.Kind.Needs(), part) {
+					t.Errorf("%s without %s: told %v", f.Kind, part, told)
+				}
+			}
+		}
+	}
+	if len(found) != len(Kinds()) {
+		t.Errorf("only %v", found)
+	}
+}
+
 // mutation: Confirm that compares kinds only, or takes what one look found, makes this fail.
 func TestConfirm_TakesWhatBothLooksFound(t *testing.T) {
 	before := []Finding{{Kind: JobLeft, What: "a"}, {Kind: JobLeft, What: "b"}, {Kind: SlotLeft, What: "c"}}

@@ -53,6 +53,27 @@ func Kinds() []Kind {
 	}
 }
 
+// Needs are the parts that have to be read before anything can be said of the kind.
+func (k Kind) Needs() []Part {
+	switch k {
+	case SlotMissing, SlotLeft, PlaceLeft, KeyLeft:
+		return []Part{Runs, Slots}
+	case HoldMissing, HoldLeft, WaiterLeft:
+		return []Part{Runs, Locks}
+	case RunLockLeft, RunLockStale:
+		return []Part{Runs, RunLocks}
+	case JobMissing:
+		return []Part{Runs, Jobs, Results}
+	case JobLeft:
+		return []Part{Runs, Jobs}
+	case ResultLeft:
+		return []Part{Runs, Results}
+	case OutputMissing, OutputLeft:
+		return []Part{Runs, Outputs}
+	}
+	return nil
+}
+
 const (
 	byResync = "within 30 s, by the operator's comparison of slots and locks with the runs"
 	byGC     = "within 10 min, by the operator's round over what runs left in NATS"

@@ -23,23 +23,22 @@ const (
 type consoleLetters struct{ *app }
 
 // List gives those that can be redriven first, and the older ones of them before the others.
-func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, int, error) {
+func (c consoleLetters) List(ctx context.Context, limit int) (facts.Letters, error) {
 	ctx, cancel := context.WithTimeout(ctx, lettersPatience)
 	defer cancel()
 	d, err := c.letters(ctx)
 	if err != nil {
-		return nil, 0, err
+		return facts.Letters{}, err
 	}
 	defer d.Close()
 	sorted, err := d.Sort(ctx, deadletters.Filter{}, deadletters.Sorting{Limit: limit, For: lookFor})
 	if err != nil {
-		return nil, 0, err
+		return facts.Letters{}, err
 	}
 	found := slices.Concat(sorted.Redrivable, sorted.Refused)
 	found = found[:min(len(found), limit)]
-	more := len(sorted.Redrivable) + sorted.Hopeless + sorted.Rest - len(found)
+	letters := facts.Letters{More: len(sorted.Redrivable) + sorted.Hopeless + sorted.Rest - len(found)}
 	names := c.namesOf(ctx, found)
-	all := make([]facts.Letter, 0, len(found))
 	for _, one := range found {
 		l := c.describe(d, one, names)
 		shown := facts.Letter{
@@ -50,9 +49,10 @@ func (c consoleLetters) List(ctx context.Context, limit int) ([]facts.Letter, in
 			shown.Run = l.RunUID
 		}
 		shown.Unproved = l.Unproved && l.RunUID != ""
-		all = append(all, shown)
+		letters.All = append(letters.All, shown)
 	}
-	return all, more, nil
+	letters.Warning = foreign(ctx, c.app, d) // last: it may take what is left of the time
+	return letters, nil
 }
 
 // Redrive publishes one again; not one that can never be applied.

@@ -306,9 +306,9 @@ func TestTheConsoleShowsFirstWhatCanBeRedriven(t *testing.T) {
 	p, _ := flooded(t)
 	cluster := func() (client.Client, string, error) { return p.cluster() }
 	a := &app{Env: Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }, Cluster: cluster}, nats: natsFlags{url: p.nats.URL()}}
-	got, more, err := consoleLetters{a}.List(t.Context(), 2)
-	if err != nil || len(got) != 2 || got[0].Sequence != 4 || got[1].Sequence != 1 || more != 2 {
-		t.Errorf("%+v, %d more, %v", got, more, err)
+	page, err := consoleLetters{a}.List(t.Context(), 2)
+	if got := page.All; err != nil || len(got) != 2 || got[0].Sequence != 4 || got[1].Sequence != 1 || page.More != 2 {
+		t.Errorf("%+v, %v", page, err)
 	}
 }
 
@@ -509,7 +509,18 @@ func TestRedriveOfAnotherCluster(t *testing.T) {
 	if err := button.Redrive(t.Context(), 1); !errors.Is(err, errOtherCluster) {
 		t.Errorf("%v", err)
 	}
+	for _, line := range [][]string{{"list"}, {"show", "1"}} { // to read does no harm
+		out, note, err := p.call(append([]string{"dead-letters"}, line...)...)
+		if err != nil || !strings.Contains(out, "DeliveriesExhausted") || !strings.Contains(note, "warning: NATS is that of another cluster") || !strings.Contains(note, "theirs") {
+			t.Errorf("%s: %q, %q, %v", line, out, note, err)
+		}
+	}
+	if page, err := button.List(t.Context(), 10); err != nil || len(page.All) != 2 || !strings.Contains(page.Warning, "its streams say theirs") {
+		t.Errorf("%+v, %v", page, err)
+	}
 	p.cluster = of("theirs")
+	p.must("dead-letters", "list")
+	p.must("dead-letters", "show", "1")
 	p.must("dead-letters", "redrive", "1")
 	p.cluster = silent
 	const note = "whether NATS is your kubeconfig's cluster's is not known"

@@ -4,7 +4,10 @@ package plugin
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
@@ -21,19 +24,19 @@ const (
 
 // seeJobs adds what NATS has of the jobs and answers that a run waits for. Where the user did not
 // say that there is a NATS (told), that none answers is not worth a word.
-func (a *app) seeJobs(ctx context.Context, answer *runview.Answer, run *v1alpha1.WorkflowRun, told bool) {
+func (a *app) seeJobs(ctx context.Context, c client.Reader, answer *runview.Answer, run *v1alpha1.WorkflowRun, told bool) {
 	jobs := runview.Jobs(run)
 	if len(jobs) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsPatience)
 	defer cancel()
-	if err := a.askNATS(ctx, answer, string(run.UID), jobs); err != nil && told {
+	if err := a.askNATS(ctx, c, answer, string(run.UID), jobs); err != nil && told {
 		a.note("NATS did not answer all: %s", OneLine(err))
 	}
 }
 
-func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, jobs []runview.Job) error {
+func (a *app) askNATS(ctx context.Context, c client.Reader, answer *runview.Answer, uid string, jobs []runview.Job) error {
 	d, err := a.letters(ctx)
 	if err != nil {
 		return err
@@ -43,7 +46,9 @@ func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, j
 	if err != nil {
 		return err
 	}
-	answer.Aside(jobs, a.putAside(letters))
+	aside := a.putAside(letters)
+	answer.Aside(jobs, aside)
+	ours := sync.OnceValue(func() bool { return namesOurs(ctx, c, d) })
 	for _, j := range jobs[:min(len(jobs), maxSights)] {
 		if j.Started || j.Attempt == 0 {
 			continue
@@ -53,8 +58,17 @@ func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, j
 			return err
 		}
 		answer.Delivered(j, runview.JobSight(sight))
+		if !sight.Stored && ours() { // another cluster's NATS never had it
+			answer.Missing(j, aside, a.Clock.Now())
+		}
 	}
 	return nil
+}
+
+// namesOurs says whether NATS names the cluster of c for certain.
+func namesOurs(ctx context.Context, c client.Reader, d *deadletters.Store) bool {
+	theirs, err := d.Installation(ctx)
+	return err == nil && theirs != "" && same(ctx, c, theirs, "its streams say") == nil
 }
 
 // putAside are the letters that name a job.

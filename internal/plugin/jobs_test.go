@@ -9,9 +9,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -99,6 +101,29 @@ func TestWhySaysHowOftenAJobWasDelivered(t *testing.T) {
 	whySoon("whether its job was delivered is not known; jobs of the topic: 1 not delivered, 1 delivered and not answered (1 more than once)")
 	w.take(2)
 	why("its job was delivered and not answered; jobs of the topic: 2 delivered and not answered (1 more than once)")
+}
+
+// On a real NATS.
+//
+// mutation: why that says nothing of a job that is gone, or says it of another cluster's NATS or of
+// one that names none, makes this fail.
+func TestWhySaysThatAJobIsGone(t *testing.T) {
+	t.Parallel()
+	run := waitingRun("report", "uid-1", 1)
+	for installation, want := range map[string]bool{"mine": true, "theirs": false, "": false} {
+		p := newPlugin(t, run, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "mine"}})
+		p.nats = natstest.Start(t)
+		conn := bustest.Connect(t, bus.Config{URL: p.nats.URL(), Installation: installation})
+		bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
+		const gone = "step fetch  waits for a worker of topic t (attempt 1); its job is not in NATS: "
+		if got := p.must("why", "report"); strings.Contains(got, gone) != want {
+			t.Errorf("of %q:\n%s", installation, got)
+		}
+		newWorkers(t, p.nats).dispatch(job("uid-1", 1))
+		if got := p.must("why", "report"); strings.Contains(got, gone) {
+			t.Errorf("of %q, with the job:\n%s", installation, got)
+		}
+	}
 }
 
 // mutation: a note where nobody said that there is a NATS, or an error, makes this fail.

@@ -97,7 +97,7 @@ sender says that it is of that run. --run leaves these out, but with --reason re
 }
 
 func (a *app) list(ctx context.Context, s selection, format string) error {
-	d, err := a.letters(ctx)
+	d, err := lettersToRead(ctx, a)
 	if err != nil {
 		return err
 	}

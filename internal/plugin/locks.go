@@ -124,15 +124,14 @@ func lockSight(ctx context.Context, c client.Reader, seen reads.Seen, now time.T
 	return runview.LockSight{Runs: seen.Runs, Semaphores: semaphores, Whole: seen.All && !seen.More, Now: now}, err
 }
 
-// seeLocks adds the locks that a run waits for to an answer.
+// seeLocks adds the locks that a run waits for to an answer: without what Semaphores say, if they
+// cannot be read.
 func (a *app) seeLocks(ctx context.Context, c client.Reader, answer *runview.Answer, run *v1alpha1.WorkflowRun, seen reads.Seen) error {
 	if !runview.WaitsForLocks(run) {
 		return nil
 	}
 	sight, err := lockSight(ctx, c, seen, a.Clock.Now())
-	if err == nil {
-		sight.Run = run // has the steps of its Workflow
-		answer.WaitsFor(runview.Locks(sight))
-	}
+	sight.Run = run // has the steps of its Workflow
+	answer.WaitsFor(runview.Locks(sight))
 	return err
 }

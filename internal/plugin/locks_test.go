@@ -110,6 +110,37 @@ func TestWhyOfARunWhereOthersMayNotBeSeen(t *testing.T) {
 	}
 }
 
+// mutation: why that ends where other runs or semaphores cannot be read makes this fail.
+func TestWhyOfARunWhereOthersCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		away client.ObjectList
+		want []string
+	}{
+		"runs":       {&v1alpha1.WorkflowRunList{}, []string{"team-a/waiter  Queued", "the other runs under way could not be read: list runs: "}},
+		"semaphores": {&v1alpha1.SemaphoreList{}, []string{"team-a/waiter  Queued", "held by team-a/holder"}},
+	} {
+		p := newPlugin(t)
+		cluster := fakeCluster(t, lockObjects()...).WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c2 client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if fmt.Sprintf("%T", list) == fmt.Sprintf("%T", c.away) {
+					return apierrors.NewTimeoutError("etcd is slow", 1)
+				}
+				return c2.List(ctx, list, opts...)
+			},
+		}).Build()
+		p.cluster = func() (client.Client, string, error) { return cluster, "team-a", nil }
+		out, _, err := p.call("why", "waiter")
+		if !apierrors.IsTimeout(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: it does not say %q:\n%s", name, want, out)
+			}
+		}
+	}
+}
+
 // templateLocks are a semaphore of which one of four permits is free, a mutex that is held, and two
 // runs of a Workflow that ask for two permits and the mutex.
 func templateLocks(t *testing.T) []client.Object {

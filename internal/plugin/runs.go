@@ -54,6 +54,9 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 // know soon if that is why.
 const whyPatience = 5 * time.Second
 
+// othersPatience is how long the API server may take to list the runs under way: there may be many.
+const othersPatience = 30 * time.Second
+
 // runSoon reads one run, and says so if the API server does not answer.
 func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, whyPatience)
@@ -72,7 +75,7 @@ func (a *app) whyCommand() *cobra.Command {
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
 admitted or for locks across runs, the other runs. If you may read the operator's namespace, it says which replica drives the run. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
-Else a holder is the one of the last write. If Redis does not answer, all else is printed, and the exit code is 1. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
+Else a holder is the one of the last write. What Redis or the API server does not answer is left out, and the exit code is 1. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
 was put aside as a dead letter, and how often a job was delivered.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
@@ -94,12 +97,13 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			}
 			now := a.Clock.Now()
 			answer := runview.Why(run, rules, now, kids...)
-			if err := a.seeWaits(cmd.Context(), c, &answer, run, rules); err != nil {
+			alone := a.seeWaits(cmd.Context(), c, &answer, run, rules)
+			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			unread := a.seeLock(cmd.Context(), &store, &answer, run, rules) // told after the answer
-			seeOwner(cmd.Context(), c, operator, &answer, run)
-			a.seeJobs(cmd.Context(), &answer, run, cmd.Flags().Changed(flagURL))
+			unread := errors.Join(alone, a.seeLock(cmd.Context(), &store, &answer, run, rules)) // told after the answer
+			seeOwner(cmd.Context(), c, operator, &answer, run, now)
+			a.seeJobs(cmd.Context(), c, &answer, run, cmd.Flags().Changed(flagURL))
 			if format == formatJSON {
 				return errors.Join(a.writeJSON(answer), unread)
 			}
@@ -113,22 +117,27 @@ was put aside as a dead letter, and how often a job was delivered.`,
 	return cmd
 }
 
-// seeWaits adds who else a run waits for: its place in the queue, and who holds its locks.
+// seeWaits adds who else a run waits for: its place in the queue, and who holds its locks. The
+// error is why it cannot say so: the answer stands without it.
 func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
-	if queued := answer.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(run) {
-		seen, err := a.underWay(ctx, c, run.Namespace, "")
-		switch {
-		case apierrors.IsForbidden(err):
-			answer.Alone(err)
-			return nil
-		case err != nil:
-			return err
-		case queued:
-			answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
-		}
-		return a.seeLocks(ctx, c, answer, run, seen)
+	queued := answer.Phase == v1alpha1.RunQueued
+	if !queued && !runview.WaitsForLocks(run) {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, othersPatience)
+	defer cancel()
+	seen, err := a.underWay(ctx, c, run.Namespace, "")
+	switch {
+	case apierrors.IsForbidden(err):
+		answer.Alone(err)
+		return nil
+	case err != nil:
+		answer.Alone(err)
+		return err
+	case queued:
+		answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
+	}
+	return a.seeLocks(ctx, c, answer, run, seen)
 }
 
 func bindOutput(cmd *cobra.Command, format *string, standard string) {

@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -80,13 +81,13 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 
 // seeOwner adds who drives the run. Most users may not read that, and with a leader there is
 // nothing to read: then the answer has the holder of the last write.
-func seeOwner(ctx context.Context, c client.Client, operator string, answer *runview.Answer, run *v1alpha1.WorkflowRun) {
+func seeOwner(ctx context.Context, c client.Client, operator string, answer *runview.Answer, run *v1alpha1.WorkflowRun, now time.Time) {
 	if answer.Ended {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, whyPatience)
 	defer cancel()
-	if claims, err := reads.Claims(bounded, c, operator); err == nil {
-		answer.Owned(claims, string(run.UID))
+	if claims, lease, err := reads.Owners(bounded, c, operator, string(run.UID)); err == nil {
+		answer.Owned(claims, lease, string(run.UID), now)
 	}
 }

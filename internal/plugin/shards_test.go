@@ -3,7 +3,9 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"strings"
@@ -12,7 +14,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
@@ -42,6 +48,16 @@ func owners(t *testing.T, owner func(p int) string) *corev1.ConfigMap {
 	}
 }
 
+// leaseOf is the Lease of a replica, renewed so long before the clock of newPlugin.
+func leaseOf(name string, ago time.Duration) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: operatorNamespace, Name: ownership.LeasePrefix + name, Labels: map[string]string{ownership.LeaseLabel: ownership.MemberLease},
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC).Add(-ago))), LeaseDurationSeconds: new(int32(6))},
+	}
+}
+
 // mutation: ShardsOf that counts runs that ended, or that leaves out replicas without a Lease, or
 // partitions without an owner, makes this fail.
 func TestShards_WhoDrivesWhat(t *testing.T) {
@@ -55,22 +71,20 @@ func TestShards_WhoDrivesWhat(t *testing.T) {
 			return "pod-a.one"
 		case (mine + 1) % protocol.Partitions:
 			return ""
+		case (mine + 2) % protocol.Partitions:
+			return "pod-c.three"
 		default:
 			return "pod-b.two"
 		}
 	})
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: operatorNamespace, Name: ownership.LeasePrefix + "pod-a.one", Labels: map[string]string{ownership.LeaseLabel: ownership.MemberLease},
-			Annotations: map[string]string{ownership.UnfitAnnotation: "true"},
-		},
-		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 9, 58, 0, time.UTC)))},
-	}
-	p := newPlugin(t, under, ended, object, lease)
+	lease := leaseOf("pod-a.one", 2*time.Second)
+	lease.Annotations = map[string]string{ownership.UnfitAnnotation: "true"}
+	p := newPlugin(t, under, ended, object, lease, leaseOf("pod-c.three", time.Hour))
 	table := p.must("shards")
 	for _, want := range []string{
-		"pod-a.one   2s ago    1            1      does what is done once, does not reach Redis or NATS",
-		"pod-b.two   never     62           0      has no Lease: it is gone", "1 of 65 partitions have no owner",
+		"pod-a.one     2s ago    1            1      does what is done once, does not reach Redis or NATS",
+		"pod-b.two     never     61           0      has no Lease: it is gone",
+		"pod-c.three   60m ago   1            0      has not renewed its Lease in time", "1 of 65 partitions have no owner",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)
@@ -97,13 +111,23 @@ func TestShards_SaysWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// mutation: why without the owner, or with that of another partition, makes this fail.
+// mutation: why without the owner, with that of another partition, or with one that is dead taken
+// for one that drives the run, makes this fail.
 func TestWhy_WhoDrivesTheRun(t *testing.T) {
 	run := testRun("team-a", "report", "u-1")
 	mine := protocol.Partition("u-1")
-	for _, c := range []struct{ owner, want string }{
-		{"pod-a.one", fmt.Sprintf("replica pod-a.one drives the run (partition %d)", mine)},
-		{"", fmt.Sprintf("no replica owns partition %d", mine)},
+	drives, owned := fmt.Sprintf("replica pod-a.one drives the run (partition %d)", mine), fmt.Sprintf("replica pod-a.one owned partition %d and ", mine)
+	for name, c := range map[string]struct {
+		owner string
+		lease *coordinationv1.Lease
+		hide  bool // the user may not see Leases
+		want  string
+	}{
+		"it renews its Lease":       {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), want: drives},
+		"it has not for an hour":    {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), want: owned + "has not renewed its Lease since 2026-11-20T09:10:00Z"},
+		"it has no Lease":           {owner: "pod-a.one", lease: leaseOf("pod-b.two", time.Second), want: owned + "has no Lease: nobody drives the run"},
+		"its Lease may not be seen": {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), hide: true, want: drives},
+		"nobody owns it":            {lease: leaseOf("pod-b.two", time.Second), want: fmt.Sprintf("no replica owns partition %d", mine)},
 	} {
 		object := owners(t, func(p int) string {
 			if p == mine {
@@ -111,8 +135,22 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 			}
 			return "pod-b.two"
 		})
-		if text := newPlugin(t, run, object).must("why", "report"); !strings.Contains(text, c.want) {
-			t.Errorf("no %q in\n%s", c.want, text)
+		cluster := fakeCluster(t, run, object, c.lease).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, lease := o.(*coordinationv1.Lease); lease && c.hide {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, key.Name, errors.New("no"))
+				}
+				return w.Get(ctx, key, o, opts...)
+			},
+		}).Build()
+		p := newPlugin(t)
+		p.cluster = func() (client.Client, string, error) { return cluster, "team-a", nil }
+		text := p.must("why", "report")
+		if !strings.Contains(text, c.want) || strings.Contains(text, "replica pod-a.one drives") != (c.want == drives) {
+			t.Errorf("%s: no %q in\n%s", name, c.want, text)
+		}
+		if n := strings.Count(text, "see whether the operator runs"); n != 1 { // nobody looked at the run
+			t.Errorf("%s: that is told %d times:\n%s", name, n, text)
 		}
 	}
 	if text := newPlugin(t, run).must("why", "report"); strings.Contains(text, "owner") {

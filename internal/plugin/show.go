@@ -39,7 +39,7 @@ The token is hidden. A long body is cut; -o json has all of it that is kept: of 
 			if err != nil {
 				return err
 			}
-			d, err := a.letters(cmd.Context())
+			d, err := lettersToRead(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

@@ -45,21 +45,49 @@ func lettersOfOurs(ctx context.Context, a *app) (*deadletters.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := d.Installation(ctx)
-	if err == nil {
-		var c client.Client
-		if c, _, err = a.Cluster(); err == nil {
-			ctx, cancel := context.WithTimeout(ctx, whyPatience)
-			defer cancel()
-			err = same(ctx, c, theirs, "its streams say")
-		}
-	}
-	switch {
+	switch err := whoseLetters(ctx, a, d); {
 	case errors.Is(err, errOtherCluster):
 		d.Close()
 		return nil, whose("NATS", err)
 	case err != nil:
 		a.note("warning: whether NATS is your kubeconfig's cluster's is not known: %s", OneLine(err))
+	}
+	return d, nil
+}
+
+// whoseLetters is errOtherCluster if the dead letters name another cluster than the kubeconfig's.
+func whoseLetters(ctx context.Context, a *app, d *deadletters.Store) error {
+	theirs, err := d.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	c, _, err := a.Cluster()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, whyPatience)
+	defer cancel()
+	return same(ctx, c, theirs, "its streams say")
+}
+
+// foreign is a warning where dead letters that are only to be read are another cluster's for
+// certain; "": nobody tells.
+func foreign(ctx context.Context, a *app, d *deadletters.Store) string {
+	if err := whoseLetters(ctx, a, d); errors.Is(err, errOtherCluster) {
+		return OneLine(whose("NATS", err))
+	}
+	return ""
+}
+
+// lettersToRead connects to dead letters that are to be shown, and warns if they are another
+// cluster's: their runs are not found here.
+func lettersToRead(ctx context.Context, a *app) (*deadletters.Store, error) {
+	d, err := a.letters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if warning := foreign(ctx, a, d); warning != "" {
+		a.note("warning: %s", warning)
 	}
 	return d, nil
 }

@@ -103,8 +103,8 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 		})
 	}
 	group.Go(func() error {
-		if claims, err := reads.Claims(ctx, v.Client, operator); err == nil { // most users may not see them
-			r.Claims = claims
+		if claims, lease, err := reads.Owners(ctx, v.Client, operator, string(stored.UID)); err == nil { // most users may not see them
+			r.Claims, r.Lease = claims, lease
 		}
 		return nil
 	})

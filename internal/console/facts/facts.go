@@ -45,12 +45,21 @@ type Run struct {
 	Unread     error                  // why there are no Others where the run waits for them; nil: they were read
 	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
 	Claims     []ownership.Claim      // who owns which partition; nil: that may not be seen
+	// Lease is that of the run's owner: nil if it may not be seen, never renewed if there is none.
+	Lease *coordinationv1.Lease
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.
 type Owners struct {
 	Claims []ownership.Claim
 	Leases []coordinationv1.Lease
+}
+
+// Letters are dead letters.
+type Letters struct {
+	All     []Letter // the oldest
+	More    int      // how many more there are
+	Warning string   // whose they are, if not this cluster's; "": nobody tells
 }
 
 // Letter is a dead letter.

@@ -143,9 +143,9 @@ func (*slowBox) wait(ctx context.Context) error {
 	}
 }
 
-func (b *slowBox) List(ctx context.Context, limit int) ([]facts.Letter, int, error) {
+func (b *slowBox) List(ctx context.Context, limit int) (facts.Letters, error) {
 	if err := b.wait(ctx); err != nil {
-		return nil, 0, err
+		return facts.Letters{}, err
 	}
 	return b.letterBox.List(ctx, limit)
 }

@@ -127,12 +127,12 @@ func (s *Server) letters(ctx context.Context, v visit) (answer, error) {
 		page.Live, page.Body = "", views.Letters{Why: "Dead letters are in NATS, and this console has no rights there. Who has: kubectl syncopate dead-letters list."}
 		return answer{name: pages.Letters, page: page}, nil
 	}
-	list, more, err := s.Letters.List(ctx, maxLetters)
+	list, err := s.Letters.List(ctx, maxLetters)
 	if err != nil {
 		page.Live, page.Body = "", views.Letters{Why: "NATS cannot be asked: " + err.Error() + ". It is where --nats-url says; docs/console.md has an example."}
 		return answer{name: pages.Letters, page: page}, nil //nolint:nilerr // the page says what is wrong
 	}
-	page.Body = views.LettersOf(list, more, v.now)
+	page.Body = views.LettersOf(list, v.now)
 	return answer{name: pages.Letters, page: page}, nil
 }
 

@@ -28,8 +28,9 @@ import (
 // letterBox has one dead letter, and notes what is redriven.
 type letterBox struct{ redriven []uint64 }
 
-func (b *letterBox) List(context.Context, int) ([]facts.Letter, int, error) {
-	return []facts.Letter{{Sequence: 7, Reason: "ResultRejected", Cause: "not a result: <script>", Run: "gone-uid", StoredAt: time.Now()}}, 3, nil
+func (b *letterBox) List(context.Context, int) (facts.Letters, error) {
+	one := facts.Letter{Sequence: 7, Reason: "ResultRejected", Cause: "not a result: <script>", Run: "gone-uid", StoredAt: time.Now()}
+	return facts.Letters{All: []facts.Letter{one}, More: 3, Warning: "NATS is another cluster's"}, nil
 }
 
 func (b *letterBox) Redrive(_ context.Context, sequence uint64) error {
@@ -60,7 +61,7 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 	text = c.get("/replicas")
 	wants(t, text, "syncopate-5d8c7-x2x8b.q6w2m5j7ra3yd4fn", "does what is done once", "partition 63: owned by")
 	text = c.get("/dead-letters")
-	wants(t, text, "not a result: &lt;script&gt;", "gone-uid", "And 3 more")
+	wants(t, text, "not a result: &lt;script&gt;", "gone-uid", "And 3 more", "NATS is another cluster&#39;s")
 	found := tokens.FindStringSubmatch(text)
 	if status, text, _ := c.do(http.MethodPost, "/dead-letters/7/redrive", "csrf="+found[1]); status != http.StatusSeeOther || len(box.redriven) != 1 {
 		t.Errorf("%d: %s", status, text)

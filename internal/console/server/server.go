@@ -38,7 +38,7 @@ type Access interface {
 // Letters are the dead letters, with the rights of who started the console.
 type Letters interface {
 	// List gives the oldest, and how many more there are.
-	List(ctx context.Context, limit int) (letters []facts.Letter, more int, err error)
+	List(ctx context.Context, limit int) (facts.Letters, error)
 	// Redrive publishes one again.
 	Redrive(ctx context.Context, sequence uint64) error
 }

@@ -11,6 +11,7 @@ import (
 // Letters is the page of dead letters.
 type Letters struct {
 	Why     string // why there is nothing to show; "": there is
+	Warning string // that they are another cluster's; "": nobody tells
 	Letters []Letter
 	More    int
 }
@@ -22,9 +23,9 @@ type Letter struct {
 }
 
 // LettersOf makes the page.
-func LettersOf(letters []facts.Letter, more int, now time.Time) Letters {
-	page := Letters{More: more}
-	for _, l := range letters {
+func LettersOf(letters facts.Letters, now time.Time) Letters {
+	page := Letters{Warning: text(letters.Warning), More: letters.More}
+	for _, l := range letters.All {
 		l.Reason, l.Cause, l.Refused, l.Run = shortText(l.Reason), text(l.Cause), text(l.Refused), shortText(l.Run)
 		page.Letters = append(page.Letters, Letter{l, moment(&l.StoredAt, now)})
 	}

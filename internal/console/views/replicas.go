@@ -13,9 +13,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-// staleAfter is when a Lease is old enough to be worth a word.
-const staleAfter = 15 * time.Second
-
 // Replicas is the page of partitions and replicas.
 type Replicas struct {
 	Scope             // of the runs that are counted
@@ -43,14 +40,19 @@ type Partition struct {
 func ReplicasOf(o facts.Owners, runs []v1alpha1.WorkflowRun, now time.Time) Replicas {
 	shards := runview.ShardsOf(o.Claims, o.Leases, runs)
 	page := Replicas{Unowned: len(shards.Unowned)}
+	trouble := map[string]string{}
 	for i := range shards.Replicas {
 		r := &shards.Replicas[i]
+		trouble[r.Name] = r.Trouble(now)
 		page.Replicas = append(page.Replicas, replicaOf(r, now))
 	}
 	for n, p := range shards.Partitions {
 		cell := Partition{Label: fmt.Sprint(p.Runs), Tone: "good", Title: fmt.Sprintf("partition %d: owned by %s, term %d, %d runs", n, shortText(p.Owner), p.Term, p.Runs)}
 		if n == ownership.Singletons {
 			cell.Label, cell.Title = "once", fmt.Sprintf("what is done once: by %s, term %d", cmp.Or(shortText(p.Owner), "nobody"), p.Term)
+		}
+		if why := trouble[p.Owner]; why != "" {
+			cell.Tone, cell.Title = "bad", cell.Title+": its owner "+why
 		}
 		if p.Owner == "" {
 			cell.Tone, cell.Title = "bad", fmt.Sprintf("partition %d has no owner: its %d runs stand still", n, p.Runs)
@@ -77,11 +79,8 @@ func replicaOf(r *runview.Replica, now time.Time) Replica {
 	if r.Unfit {
 		add("does not reach Redis or NATS", true)
 	}
-	switch {
-	case r.Renewed == nil:
-		add("has no Lease: it is gone", true)
-	case now.Sub(*r.Renewed) > staleAfter:
-		add("has not renewed its Lease in time", true)
+	if trouble := r.Trouble(now); trouble != "" {
+		add(trouble, true)
 	}
 	return out
 }

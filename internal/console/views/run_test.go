@@ -4,13 +4,20 @@ package views_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // pageOf is the page of a run with one step.
@@ -48,6 +55,39 @@ func TestALongErrorOfAStepIsShownWhole(t *testing.T) {
 		}
 		if !strings.Contains(page.Steps[0].Why, "E42") {
 			t.Errorf("%q: why is %q", message, page.Steps[0].Why)
+		}
+	}
+}
+
+// mutations: cells that are good whoever owns them, and RunOf without the Lease, make this fail.
+func TestAnOwnerThatIsDeadDrivesNothing(t *testing.T) {
+	t.Parallel()
+	claims := make([]ownership.Claim, ownership.Partitions)
+	for p := range claims {
+		claims[p].Owner = "alive"
+	}
+	const uid = "u-1"
+	mine := protocol.Partition(uid)
+	claims[mine].Owner = "dead"
+	lease := func(name string, ago time.Duration) coordinationv1.Lease {
+		l := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: now.Add(-ago)}}}
+		l.Name = ownership.LeasePrefix + name
+		return l
+	}
+	dead := lease("dead", time.Hour)
+	page := views.ReplicasOf(facts.Owners{Claims: claims, Leases: []coordinationv1.Lease{lease("alive", time.Second), dead}}, nil, now)
+	for p, cell := range page.Partitions {
+		if bad := p == mine; (cell.Tone == "bad") != bad || strings.Contains(cell.Title, "has not renewed its Lease in time") != bad {
+			t.Errorf("partition %d: %+v", p, cell)
+		}
+	}
+	run := &v1alpha1.WorkflowRun{}
+	run.UID = uid
+	r := facts.Run{Stored: run, Run: run, Claims: claims}
+	for want, l := range map[string]*coordinationv1.Lease{"replica dead drives the run": nil, "nobody drives the run": &dead} {
+		r.Lease = l
+		if said := fmt.Sprint(views.RunOf(&r, now).Why.Facts); !strings.Contains(said, want) {
+			t.Errorf("no %q: %s", want, said)
 		}
 	}
 }

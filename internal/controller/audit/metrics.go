@@ -3,10 +3,18 @@
 package audit
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/syncopate-dev/syncopate/internal/audit"
 	"github.com/syncopate-dev/syncopate/internal/audit/stores"
+)
+
+// Outcomes of audits.
+const (
+	whole  = "whole"
+	partly = "partly"
 )
 
 // Metrics are the figures of the last audit.
@@ -25,27 +33,34 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "syncopate_audits_total", Help: "Audits, by whether all stores could be read: whole or partly.",
 		}, []string{"outcome"}),
 	}
-	m.forget()
+	for _, outcome := range []string{whole, partly} { // from 0 on, so that the first one is seen as an increase
+		m.audits.WithLabelValues(outcome)
+	}
 	if registry != nil {
 		registry.MustRegister(m.findings, m.audits)
 	}
 	return m
 }
 
+// tell keeps what was found of a kind before, where this audit could not look: that a store does
+// not answer mends nothing.
 func (m *Metrics) tell(r stores.Report) {
 	for _, k := range audit.Kinds() {
-		m.findings.WithLabelValues(string(k)).Set(float64(len(ofKind(r.Findings, k))))
+		if n := len(ofKind(r.Findings, k)); n > 0 || looked(r, k) {
+			m.findings.WithLabelValues(string(k)).Set(float64(n))
+		}
 	}
-	outcome := "whole"
+	outcome := whole
 	if len(r.Unread) > 0 {
-		outcome = "partly"
+		outcome = partly
 	}
 	m.audits.WithLabelValues(outcome).Inc()
 }
 
-// forget says of all kinds that nothing is known here any more: another replica audits.
-func (m *Metrics) forget() {
-	for _, k := range audit.Kinds() {
-		m.findings.WithLabelValues(string(k)).Set(0)
-	}
+// looked says whether all was read that findings of a kind follow from.
+func looked(r stores.Report, k audit.Kind) bool {
+	return !slices.ContainsFunc(k.Needs(), func(p audit.Part) bool { _, unread := r.Unread[p]; return unread })
 }
+
+// forget says that nothing is known here any more: another replica audits.
+func (m *Metrics) forget() { m.findings.Reset() }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Policies are all LockPolicies; nil if they may not be read: not everybody who has runs
@@ -51,4 +53,23 @@ func Claims(ctx context.Context, c client.Reader, operator string) ([]ownership.
 		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
 	}
 	return claims, nil
+}
+
+// Owners are who owns which partition, and the Lease of who owns that of a run: nil if it may not
+// be seen, and one that was never renewed if there is none.
+func Owners(ctx context.Context, c client.Reader, operator, uid string) ([]ownership.Claim, *coordinationv1.Lease, error) {
+	claims, err := Claims(ctx, c, operator)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := protocol.Partition(uid)
+	if p >= len(claims) || claims[p].Owner == "" {
+		return claims, nil, nil
+	}
+	lease := &coordinationv1.Lease{}
+	err = c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.LeasePrefix + claims[p].Owner}, lease)
+	if client.IgnoreNotFound(err) != nil {
+		return claims, nil, nil //nolint:nilerr // who owns the partition is worth saying without it
+	}
+	return claims, lease, nil
 }

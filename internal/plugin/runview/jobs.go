@@ -94,6 +94,18 @@ func (a *Answer) Delivered(j Job, s JobSight) {
 	}
 }
 
+// Missing adds that NATS does not have the job of an attempt, unless the attempt is as good as new
+// or one of the dead letters may be its answer.
+func (a *Answer) Missing(j Job, letters []PutAside, now time.Time) {
+	i := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "step "+j.Step })
+	answered := slices.ContainsFunc(letters, func(p PutAside) bool { return p.about(j) })
+	if i < 0 || answered || a.Reason == v1alpha1.ReasonWaitingForNATS || a.Facts[i].Since == nil || now.Sub(*a.Facts[i].Since) <= patience {
+		return
+	}
+	a.Facts[i].Text = Printable(a.Facts[i].Text+"; its job is not in NATS: it was answered a moment ago, or is lost; "+
+		"the operator looks every 5 minutes, and publishes a lost one again within 15", maxTextChars)
+}
+
 // PutAside is a dead letter that is an answer to a step.
 type PutAside struct {
 	Sequence uint64

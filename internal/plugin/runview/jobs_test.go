@@ -3,6 +3,7 @@
 package runview
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,32 @@ func TestWhatNATSTellsOfAJob(t *testing.T) {
 	} {
 		if got := s.text(); got != want {
 			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
+	}
+}
+
+// mutation: a job that is told missing right after its dispatch, where a dead letter answers it, or
+// twice where NATS is away, makes this fail.
+func TestAJobThatIsNotInNATS(t *testing.T) {
+	old, fresh := now.Add(-patience-time.Second), now.Add(-patience)
+	j := Job{Step: "sent", Topic: "t", Attempt: 2}
+	for name, c := range map[string]struct {
+		reason  string
+		since   *time.Time
+		letters []PutAside
+		want    bool
+	}{
+		"it was dispatched long ago":         {since: &old, want: true},
+		"it was just dispatched":             {since: &fresh},
+		"nobody knows when":                  {},
+		"a letter answers it":                {since: &old, letters: []PutAside{{Step: "sent", Attempt: 2}}},
+		"a letter answers the one before it": {since: &old, letters: []PutAside{{Step: "sent", Attempt: 1}}, want: true},
+		"the operator has no NATS":           {since: &old, reason: v1alpha1.ReasonWaitingForNATS},
+	} {
+		a := Answer{Reason: c.reason, Facts: []Fact{{About: "step sent", Text: "waits", Since: c.since}}}
+		a.Missing(j, c.letters, now)
+		if got := strings.Contains(a.Facts[0].Text, "waits; its job is not in NATS"); got != c.want {
+			t.Errorf("%s: %q", name, a.Facts[0].Text)
 		}
 	}
 }

@@ -91,9 +91,12 @@ func (v *viewer) deadlines() {
 	}
 }
 
+// operatorHelp is for a run that nobody seems to work on.
+const operatorHelp = "see whether the operator runs, leads, and is ready: its readyz names what it cannot reach"
+
 func (v *viewer) late(since time.Time, text string) {
 	v.add(Fact{About: "operator", Text: text, Since: utc(since)})
-	v.advice = append(v.advice, "see whether the operator runs, leads, and is ready: its readyz names what it cannot reach")
+	v.advice = append(v.advice, operatorHelp)
 }
 
 func (v *viewer) activeDeadline() *time.Time {

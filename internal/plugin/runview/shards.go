@@ -45,6 +45,32 @@ type Replica struct {
 	Partitions int        `json:"partitions"`        // of runs
 	Once       bool       `json:"once,omitempty"`    // it does what is done once
 	Runs       int        `json:"runs"`
+
+	lasts time.Duration // how long its Lease lasts, as that says
+}
+
+// staleAfter is when a Lease is old enough to be worth a word. It is renewed every 2 s, and a clock
+// may be a few seconds off.
+const staleAfter = 15 * time.Second
+
+// Trouble says that a replica is gone, or was not heard of for so long that others may take its
+// partitions; "": neither.
+func (r *Replica) Trouble(now time.Time) string {
+	switch {
+	case r.Renewed == nil:
+		return "has no Lease: it is gone"
+	case now.Sub(*r.Renewed) > max(staleAfter, 2*r.lasts):
+		return "has not renewed its Lease in time"
+	}
+	return ""
+}
+
+// idle is what Trouble means for the runs of a replica.
+func (r *Replica) idle(now time.Time) string {
+	if r.Renewed == nil {
+		return "has no Lease: nobody drives the run"
+	}
+	return "has not renewed its Lease since " + when(*r.Renewed, now) + ": nobody drives the run, if the clock here is right"
 }
 
 // ShardsOf puts together what ownership, Leases and runs say.
@@ -77,17 +103,38 @@ func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1
 	return s
 }
 
-// Owned adds which replica drives the run with a UID, as the owners of partitions say.
-func (a *Answer) Owned(claims []ownership.Claim, uid string) {
+// Owned adds which replica drives the run with a UID, as the owners of partitions and the Lease of
+// its owner say. lease: nil if it may not be seen, and one that was never renewed if there is none.
+func (a *Answer) Owned(claims []ownership.Claim, lease *coordinationv1.Lease, uid string, now time.Time) {
 	p := protocol.Partition(uid)
 	if p >= len(claims) {
 		return
 	}
-	text := "no replica owns partition " + strconv.Itoa(p) + ": the run stands still until one takes it, which takes seconds"
-	if owner := claims[p].Owner; owner != "" {
-		text = fmt.Sprintf("replica %s drives the run (partition %d)", Printable(owner, maxTextChars), p)
+	owner := Printable(claims[p].Owner, maxTextChars)
+	if owner == "" {
+		a.owned("no replica owns partition " + strconv.Itoa(p) + ": the run stands still until one takes it, which takes seconds")
+		return
 	}
-	a.Facts = append(a.Facts, Fact{About: "owner", Text: text})
+	text := fmt.Sprintf("replica %s drives the run (partition %d)", owner, p)
+	if lease != nil {
+		if r := replicaOf(lease); r.Trouble(now) != "" {
+			text = fmt.Sprintf("replica %s owned partition %d and %s", owner, p, r.idle(now))
+			a.advise(operatorHelp)
+		}
+	}
+	a.owned(text)
+}
+
+func (a *Answer) owned(text string) {
+	a.beforeHelp(Fact{About: "owner", Text: text})
+}
+
+// advise adds advice, once.
+func (a *Answer) advise(text string) {
+	help := Fact{About: "help", Text: text}
+	if !slices.Contains(a.Facts, help) {
+		a.Facts = append(a.Facts, help)
+	}
 }
 
 // replicaOf is a replica as its Lease says.
@@ -98,6 +145,9 @@ func replicaOf(l *coordinationv1.Lease) *Replica {
 	}
 	if l.Spec.RenewTime != nil {
 		r.Renewed = &l.Spec.RenewTime.Time
+	}
+	if s := l.Spec.LeaseDurationSeconds; s != nil {
+		r.lasts = time.Duration(*s) * time.Second
 	}
 	return r
 }
@@ -121,7 +171,7 @@ func ShardsText(out io.Writer, s *Shards, now time.Time) error {
 		if r.Renewed != nil {
 			renewed = duration.HumanDuration(now.Sub(*r.Renewed)) + " ago"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", Printable(r.Name, maxTextChars), renewed, r.Partitions, r.Runs, orDash(strings.Join(r.remarks(), ", ")))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", Printable(r.Name, maxTextChars), renewed, r.Partitions, r.Runs, orDash(strings.Join(r.remarks(now), ", ")))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -132,7 +182,7 @@ func ShardsText(out io.Writer, s *Shards, now time.Time) error {
 	return nil
 }
 
-func (r *Replica) remarks() (list []string) {
+func (r *Replica) remarks(now time.Time) (list []string) {
 	if r.Once {
 		list = append(list, "does what is done once")
 	}
@@ -142,8 +192,8 @@ func (r *Replica) remarks() (list []string) {
 	if r.Unfit {
 		list = append(list, "does not reach Redis or NATS")
 	}
-	if r.Renewed == nil {
-		list = append(list, "has no Lease: it is gone")
+	if trouble := r.Trouble(now); trouble != "" {
+		list = append(list, trouble)
 	}
 	return list
 }

@@ -240,7 +240,8 @@ func (v *viewer) wishes() {
 	if t := v.run.DeletionTimestamp; t != nil {
 		v.add(Fact{About: "deletion", Text: "the run is being deleted", Since: secondTime(t)})
 	}
-	if v.run.Spec.Shutdown != "" {
+	// Once the finally steps run, Cancel has nothing left to change.
+	if wish := v.run.Spec.Shutdown; wish != "" && (v.st.Ending == nil || wish != v1alpha1.ShutdownCancel) {
 		v.add(Fact{About: "shutdown", Text: fmt.Sprintf("spec.shutdown is %s, and not carried out yet", v.run.Spec.Shutdown)})
 	}
 	if v.run.Spec.Suspend && v.answer.Reason != v1alpha1.ReasonSuspended {

@@ -3,6 +3,7 @@
 package runview
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -220,6 +221,35 @@ func TestWhyKnowsEveryReasonOfTheAPI(t *testing.T) {
 // at builds a step's status.
 func at(seconds float64) *metav1.MicroTime {
 	return &metav1.MicroTime{Time: created.Add(time.Duration(seconds * float64(time.Second)))}
+}
+
+// mutation: a wish that is told until the run has ended, or Terminate that is not told while the
+// finally steps run, makes this fail.
+func TestWhyTellsOfAWishUntilItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wish   v1alpha1.ShutdownMode
+		ending bool
+		want   bool
+	}{
+		{v1alpha1.ShutdownCancel, false, true},
+		{v1alpha1.ShutdownCancel, true, false},
+		{v1alpha1.ShutdownTerminate, true, true},
+	} {
+		run := steady(t, func(run *v1alpha1.WorkflowRun) {
+			run.Spec.Shutdown, run.Status = c.wish, &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}
+			if c.ending {
+				run.Status.Ending = &v1alpha1.EndingStatus{Phase: v1alpha1.RunCancelled, Reason: v1alpha1.ReasonCancelled, AnnouncedAt: *at(500)}
+			}
+		})
+		var out bytes.Buffer
+		if err := Why(run, nil, now).Text(&out, now, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "not carried out yet"); got != c.want {
+			t.Errorf("%s, ending %v:\n%s", c.wish, c.ending, out.String())
+		}
+	}
 }
 
 // steady is a run under way as lifecycle.Decide leaves it.

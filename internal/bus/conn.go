@@ -29,18 +29,20 @@ type Conn struct {
 	NATS      *nats.Conn
 	JetStream jetstream.JetStream
 
-	config     Config
-	pulse      *pulse
-	owner      owner
-	raises     raises
-	losses     *losses.Watch
-	looking    sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
-	recheck    chan struct{} // asks for a look at the streams now
-	generation atomic.Uint64
-	jobs       atomic.Pointer[StreamBytes] // of the stream of jobs, as last seen; nil: it was not
-	open       atomic.Bool                 // as the handlers of the library tell, see connected
-	opened     chan struct{}               // closed when there is a connection for the first time
-	closed     chan struct{}               // closed when the connection is for good
+	config      Config
+	pulse       *pulse
+	owner       owner
+	raises      raises
+	losses      *losses.Watch // of the streams that are watched
+	looking     sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
+	otherLosses *losses.Watch // of the others; asked by WatchStreams alone
+	there       sync.Map      // by name: streams that were there on this connection
+	recheck     chan struct{} // asks for a look at the streams now
+	generation  atomic.Uint64
+	jobs        atomic.Pointer[StreamBytes] // of the stream of jobs, as last seen; nil: it was not
+	open        atomic.Bool                 // as the handlers of the library tell, see connected
+	opened      chan struct{}               // closed when there is a connection for the first time
+	closed      chan struct{}               // closed when the connection is for good
 }
 
 // Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again,
@@ -81,6 +83,7 @@ func newConn(config Config) *Conn {
 		opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.losses = losses.New(c.lost, c.watched()...)
+	c.otherLosses = losses.New(c.lostOther, others(c.Names)...)
 	return c
 }
 
@@ -99,6 +102,7 @@ func (c *Conn) observers() []nats.Option {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			c.open.Store(true)
+			c.there.Clear()     // a server that started anew removes none
 			c.generation.Add(1) // the server may have come back without its data
 			c.look()
 			c.Log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())

@@ -44,3 +44,29 @@ func (c *Conn) ReportDrift(want, got jetstream.ConsumerConfig) {
 		c.Log.Info("Consumer differs from the configuration", "consumer", d.Object, "field", d.Field, "want", d.Want, "got", d.Got)
 	}
 }
+
+// RaiseBound lets a consumer have as many messages unanswered as wanted, if it may have fewer. What
+// it has delivered stays as it is, and so do pulls that wait. Where it may have more that is left
+// alone, and so is all else: an administrator may have changed it. got is taken as it is where the
+// server refuses, which the log tells with the consequence.
+func RaiseBound(
+	ctx context.Context, c *Conn, stream string, want jetstream.ConsumerConfig, got jetstream.Consumer, consequence string,
+) jetstream.Consumer {
+	raised := got.CachedInfo().Config
+	if raised.MaxAckPending < 0 || raised.MaxAckPending >= want.MaxAckPending {
+		return got
+	}
+	was := raised.MaxAckPending
+	raised.MaxAckPending = want.MaxAckPending
+	call, cancel := c.Bounded(ctx) // a user of NATS that may not do it gets no answer
+	defer cancel()
+	updated, err := c.JetStream.UpdateConsumer(call, stream, raised)
+	if err != nil {
+		if ctx.Err() == nil { // else whoever wanted it is gone: the next one raises the bound
+			c.Log.Error(err, "Consumer keeps its bound: "+consequence, "consumer", raised.Durable, "bound", was)
+		}
+		return got
+	}
+	c.Log.Info("Consumer has a higher bound", "consumer", raised.Durable, "was", was, "is", want.MaxAckPending)
+	return updated
+}

@@ -28,7 +28,8 @@
 //
 // JOBS and RESULTS may lose what they had confirmed: all of it with their volume, or the end that
 // was not on disk when the machine crashed. Package losses lists the evidence. Each loss is logged
-// and counted once.
+// and counted once. So is one of the other streams, at the look every 10 s, but nothing follows
+// from it: what was there is gone.
 //
 // WatchStreams looks at the streams after each reconnect, until that succeeds, and every 10 s. A
 // stream that is made anew is looked at before it is used. On a single server a connection is lost
@@ -52,7 +53,9 @@
 //     buffered for later: a job that is published after its caller gave up would be a surprise.
 //   - Watch asks NATS each second whether it answers. Two questions in a row without an answer are
 //     an outage: calls under way fail, and new ones fail at once.
-//   - A stream that vanished is created again: on the next publish, recovery, subscription or look.
+//   - A stream that vanished is created again: on the next publish, recovery, subscription or look,
+//     two seconds after it was found to be gone. Until then a server may still be removing it, and
+//     would take files of the new one along.
 //   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and
 //     left alone.
 package bus

@@ -15,6 +15,7 @@ const (
 	InstallationKey = installationKey
 	RelookDelay     = relookDelay
 	StreamCheck     = streamCheck
+	Removal         = removal
 )
 
 // ConnectWith is Connect with options of a test.
@@ -49,7 +50,18 @@ func (c *Conn) Bound(ctx context.Context, s jetstream.Stream, limit int64) {
 // Measure notes what a stream holds.
 func (c *Conn) Measure(info *jetstream.StreamInfo) { measure(c, info) }
 
-// Counted are the losses that the metric has.
+// AwaitsRemoval says whether a stream that is not there is made anew only after a while.
+func (c *Conn) AwaitsRemoval(stream string) bool {
+	_, was := c.there.Load(stream)
+	return was
+}
+
+// LossesOf are the losses of a stream that the metric has, by its label.
+func (c *Conn) LossesOf(label string) float64 {
+	return testutil.ToFloat64(c.config.Metrics.dataLosses.WithLabelValues(label))
+}
+
+// Counted are the losses of jobs and results that the metric has.
 func (c *Conn) Counted() map[string]float64 {
 	return map[string]float64{
 		"jobs":    testutil.ToFloat64(c.config.Metrics.dataLosses.WithLabelValues(labelJobs)),

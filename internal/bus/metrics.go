@@ -3,8 +3,6 @@
 package bus
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -14,8 +12,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Labels of the streams. Losses of data are noticed of the first two; the operator stores into all
-// but results.
+// Labels of the streams. The operator stores into all but results.
 const (
 	labelJobs        = "jobs"
 	labelResults     = "results"
@@ -39,9 +36,9 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{seen: map[string]time.Time{}, dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "syncopate_nats_data_losses_total",
-		Help: "How often NATS was found to have lost data, by stream: jobs or results.",
+		Help: "How often NATS was found to have lost data, by stream: jobs, results, deadletters, control, payloads.",
 	}, []string{"stream"})}
-	for _, stream := range []string{labelJobs, labelResults} {
+	for _, stream := range []string{labelJobs, labelResults, labelDeadLetters, labelControl, labelPayloads} {
 		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
 	}
 	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -103,21 +100,6 @@ func forgetOld(c *Conn) {
 		if c.Clock.Since(at) >= knownFor {
 			delete(m.seen, label)
 			m.forget(label)
-		}
-	}
-}
-
-// measureOthers measures the streams that are not watched. What cannot be asked is left out: the
-// next look asks again.
-func measureOthers(ctx context.Context, c *Conn) {
-	ctx, cancel := c.Bounded(ctx)
-	defer cancel()
-	for _, name := range []string{c.Names.DeadLettersStream(), c.Names.ControlStream(), c.Names.PayloadsStream()} {
-		switch s, err := c.JetStream.Stream(ctx, name); {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			unmeasured(c, name)
-		case err == nil:
-			measure(c, s.CachedInfo())
 		}
 	}
 }

@@ -24,6 +24,9 @@ func (c *Conn) payloadConfig() jetstream.ObjectStoreConfig {
 
 // ensurePayloads creates the object store if it is absent.
 func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
+	if err := awaitRemoval(ctx, c, c.Names.PayloadsStream()); err != nil {
+		return nil, err
+	}
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	want := c.payloadConfig()
@@ -43,6 +46,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.there.Store(c.Names.PayloadsStream(), nil)
 	got, err := c.own(ctx, s)
 	if err != nil {
 		return nil, err

@@ -3,12 +3,14 @@
 package bus_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -93,5 +95,80 @@ func TestConnectRefusesAnUnusableConfiguration(t *testing.T) {
 				t.Errorf("got %v, %v; want bus.ErrConfig", b, err)
 			}
 		})
+	}
+}
+
+// No request of the operator's own needs those streams while nothing is stored, and workers with
+// large outputs wait for the object store.
+//
+// mutations: checkOthers without RepairStreams, and measureOthers that does not look for losses.
+func TestAStreamThatSomebodyDeletesIsMadeAnewAtTheNextLook(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(time.Now())
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.Clock = clk })
+	looked(t, b)
+	gone := map[string]string{
+		"deadletters": b.Names.DeadLettersStream(), "control": b.Names.ControlStream(), "payloads": b.Names.PayloadsStream(),
+	}
+	for _, stream := range gone {
+		if err := b.JetStream.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.WatchStreams(ctx) }()
+	bustest.Eventually(t, "it waits for its time", clk.HasWaiters)
+	clk.Step(bus.StreamCheck)
+	for _, stream := range gone {
+		bustest.Eventually(t, stream+" is there again", func() bool {
+			_, err := b.JetStream.Stream(t.Context(), stream)
+			return err == nil
+		})
+	}
+	cancel()
+	bustest.Receive(t, "the watch ends", done, 1)
+	looked(t, b)
+	looked(t, b)
+	for label := range gone {
+		if n := b.LossesOf(label); n != 1 {
+			t.Errorf("%s: %v losses", label, n)
+		}
+	}
+	if n := b.Losses(); n != 0 {
+		t.Errorf("what was dispatched is looked up, for %d losses", n)
+	}
+}
+
+// The server removes the directory of a stream some time after it has forgotten the name: with that
+// of one that was made anew meanwhile all that is published there is gone, without an answer.
+//
+// mutations: ensureStream, or ensurePayloads, without awaitRemoval.
+func TestAStreamIsNotMadeAnewWhileTheServerMayStillRemoveTheOneBefore(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, natstest.Start(t))
+	for _, name := range []string{b.Names.ResultsStream(), b.Names.PayloadsStream()} {
+		if err := b.JetStream.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		deleted := time.Now()
+		if err := b.EnsureStreams(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if waited := bustest.Info(t, b.Conn, name).Created.Sub(deleted); waited < bus.Removal {
+			t.Errorf("%s is made anew after %s", name, waited)
+		}
+	}
+}
+
+// mutation: a reconnect handler that does not forget which streams were there.
+func TestNothingIsWaitedForOnAServerThatStartedAnew(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := newBroker(t, s)
+	s.RestartEmpty()
+	bustest.Receive(t, "it is connected again", b.Recheck(), 1)
+	if b.AwaitsRemoval(b.Names.ResultsStream()) {
+		t.Error("it waits for the removal of a stream")
 	}
 }

@@ -7,10 +7,17 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// watched are the streams whose loss of data is noticed.
+// watched are the streams of which a loss of data has what was dispatched looked up.
 func (c *Conn) watched() []string { return []string{c.Names.JobsStream(), c.Names.ResultsStream()} }
+
+// others are the streams of which a loss of data is told, and nothing more can be done.
+func others(names protocol.Names) []string {
+	return []string{names.DeadLettersStream(), names.ControlStream(), names.PayloadsStream()}
+}
 
 // Losses is how often this process has noticed that JOBS or RESULTS lost data. It never falls. Who
 // asked before a publish, and finds it grown after that, does not know whether the job is still
@@ -26,6 +33,12 @@ func (c *Conn) lost(stream, evidence string) {
 	c.config.Metrics.dataLosses.WithLabelValues(labelOf(c.Names, stream)).Inc()
 	c.Log.Error(nil, "NATS lost data: what was dispatched is looked up, and published again if it is gone", "stream", labelOf(c.Names, stream), "evidence", evidence)
 	c.generation.Add(1) // consumers go with their stream
+}
+
+// lostOther is called when a loss of one of the others is noticed.
+func (c *Conn) lostOther(stream, evidence string) {
+	c.config.Metrics.dataLosses.WithLabelValues(labelOf(c.Names, stream)).Inc()
+	c.Log.Error(nil, "NATS lost data: what was in the stream is gone", "stream", labelOf(c.Names, stream), "evidence", evidence)
 }
 
 // look asks for a look at the streams soon; it does not block.
@@ -92,9 +105,48 @@ func (c *Conn) checkStreams(ctx context.Context) error {
 			return err
 		}
 	}
-	measureOthers(ctx, c)
+	if err := checkOthers(ctx, c); err != nil {
+		return err
+	}
 	raise(ctx, c)
 	return nil
+}
+
+// checkOthers looks at the streams that are not watched, and makes those that are gone: workers
+// wait for the object store until their jobs' deadlines. The only error is a *ForeignError. Jobs
+// and results are there, so any other must not have the look begin anew.
+func checkOthers(ctx context.Context, c *Conn) error {
+	if !measureOthers(ctx, c) {
+		return nil
+	}
+	err := c.RepairStreams(ctx)
+	if err != nil && !IsForeign(err) {
+		c.Log.Info("Streams that are gone could not be made", "cause", err.Error())
+		return nil
+	}
+	return err
+}
+
+// measureOthers measures the streams that are not watched, and tells whether one is gone. What
+// cannot be asked is left out: the next look asks again.
+func measureOthers(ctx context.Context, c *Conn) (gone bool) {
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	for _, name := range others(c.Names) {
+		before := c.otherLosses.Begin(name)
+		switch s, err := c.JetStream.Stream(ctx, name); {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			unmeasured(c, name)
+			gone = true
+		case err == nil:
+			info := s.CachedInfo()
+			measure(c, info)
+			if !leaderless(info) {
+				before.Look(info.Created, info.State.LastSeq)
+			}
+		}
+	}
+	return gone
 }
 
 func (c *Conn) checkStream(ctx context.Context, name string) error {

@@ -133,6 +133,7 @@ const (
 	WorkersPull    = facts.WorkersPull
 	WorkersAbsent  = facts.WorkersAbsent
 	WorkersStuck   = facts.WorkersStuck
+	WorkersFull    = facts.WorkersFull
 
 	EventNormal  = report.EventNormal
 	EventWarning = report.EventWarning

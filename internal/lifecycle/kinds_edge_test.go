@@ -524,6 +524,13 @@ func TestUnknownWorkersAreNoNews(t *testing.T) {
 		!strings.Contains(message(), "the workers of topic t.a get nothing done since") {
 		t.Errorf("not told that they get nothing done: %s", message())
 	}
+	if message := func() string { return status.Condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersFull).Changed ||
+		!strings.Contains(message(), "as many jobs of topic t.a are with workers as may be (--nats-max-ack-pending) since") {
+		t.Errorf("not told that as many are with workers as may be: %s", message())
+	}
+	if decide(WorkersUnknown).Changed {
+		t.Error("a write, though nothing is known any more")
+	}
 	if !decide(WorkersPull).Changed || status.ReasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonRunning {
 		t.Error("not told that they get on again")
 	}

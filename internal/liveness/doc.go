@@ -19,10 +19,12 @@
 //	Pulling       workers pull, or say that a job is in progress, or took or did one in the last second
 //	NobodyPulls   no worker pulls, and none that has a job says that it is in progress
 //	Stuck         there are workers, but what waits does not move:
-//	                - jobs are queued, and workers that pull do not get them (too many are unanswered), or
+//	                - jobs are queued, and workers that pull do not get them, or
 //	                - jobs are queued behind busy workers, and for StuckAfter none was done or given out, or
 //	                - jobs are given out again and again (2 times at least), and for StuckAfter none was done, or
 //	                - all jobs are with workers, and for two fifths of AckWait none said "in progress"
+//	Full          jobs are queued and do not move, as in the first two cases of Stuck, but as many are
+//	              with workers as may be, and one of these says that it is in progress
 //
 // Liveness reports Unknown until a topic has been watched for one full interval.
 //

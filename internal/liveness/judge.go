@@ -37,16 +37,31 @@ func (m *memory) judge(w Workers, now time.Time, patience time.Duration) verdict
 	if !m.somebody(now, moved) {
 		return verdict{NobodyPulls, now}
 	}
-	if since, is := m.stands(now, patience); is && !moved {
+	since, is := m.stands(now, patience)
+	switch {
+	case !is || moved:
+		return verdict{Pulling, now}
+	case m.full(now):
+		return verdict{Full, since}
+	default:
 		return verdict{Stuck, since}
 	}
-	return verdict{Pulling, now}
 }
+
+// full tells that jobs wait only because as many are with workers as may be: these say that they
+// are in progress, and none is given out again and again.
+func (m *memory) full(now time.Time) bool {
+	w := m.last
+	return w.MaxBusy > 0 && w.Busy >= w.MaxBusy && w.Queued > 0 && !m.repeated() && now.Sub(m.heardAt) <= w.AckWait*2/5
+}
+
+// repeated tells that jobs are given out again and again, and none is done.
+func (m *memory) repeated() bool { return m.last.Deliveries-m.deliveries >= again }
 
 // stands tells that what waits does not move, and since when.
 func (m *memory) stands(now time.Time, patience time.Duration) (since time.Time, is bool) {
 	w, still := m.last, m.movedAt
-	repeated := w.Deliveries-m.deliveries >= again
+	repeated := m.repeated()
 	if !repeated && m.emptyAt.After(still) {
 		still = m.emptyAt
 	}

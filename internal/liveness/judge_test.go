@@ -78,6 +78,21 @@ func TestWhatAnswersMean(t *testing.T) {
 			{at: 10, w: Workers{Pulling: 2, Queued: 5, Busy: 4, Deliveries: 4, Reached: 4}, sign: 9, want: Stuck, since: 10},
 			{at: 13, w: Workers{Pulling: 2, Queued: 5, Busy: 4, Deliveries: 4, Reached: 4}, sign: 12, want: Stuck, since: 10},
 		},
+		"as many jobs as may be are with workers": { // mutation: full that is never true, or does not ask for signs, makes this fail
+			{at: 10, w: Workers{Pulling: 2, Queued: 5, Busy: 4, MaxBusy: 4, Deliveries: 4, Reached: 4}, sign: 9, want: Full, since: 10},
+			{at: 50, w: Workers{Pulling: 2, Queued: 5, Busy: 4, MaxBusy: 4, Deliveries: 4, Reached: 4}, sign: 48, want: Full, since: 10},
+			{at: 58, w: Workers{Queued: 5, Busy: 4, MaxBusy: 4, Deliveries: 4, Reached: 4}, sign: 57, want: Full, since: 10},
+			{at: 60, w: Workers{Pulling: 2, Queued: 4, Busy: 4, MaxBusy: 4, Deliveries: 5, Reached: 5}, sign: 59, ack: 58, want: Pulling},
+			{at: 73, w: Workers{Pulling: 2, Queued: 4, Busy: 4, MaxBusy: 4, Deliveries: 5, Reached: 5}, sign: 59, ack: 58, want: Stuck, since: 60},
+		},
+		"as many jobs as may be are given to workers again and again": { // mutation: full without repeated makes this fail
+			{at: 10, w: Workers{Pulling: 1, Queued: 1, Busy: 1, MaxBusy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Full, since: 10},
+			{at: 40, w: Workers{Pulling: 1, Queued: 1, Busy: 1, MaxBusy: 1, Deliveries: 2, Reached: 1}, sign: 39, want: Full, since: 10},
+			{at: 70, w: Workers{Pulling: 1, Queued: 1, Busy: 1, MaxBusy: 1, Deliveries: 3, Reached: 1}, sign: 69, want: Stuck, since: 10},
+		},
+		"fewer jobs than may be are with workers that pull and get nothing": {
+			{at: 10, w: Workers{Pulling: 2, Queued: 5, Busy: 4, MaxBusy: 5, Deliveries: 4, Reached: 4}, sign: 9, want: Stuck, since: 10},
+		},
 		"workers pull, jobs are queued, and jobs move": { // mutation: Stuck without !moved makes this fail
 			{at: 10, w: Workers{Pulling: 1, Deliveries: 4, Reached: 4}, sign: 9, want: Pulling},
 			{at: 13, w: Workers{Pulling: 2, Queued: 5, Busy: 4, Deliveries: 8, Reached: 8}, sign: 11, want: Pulling},

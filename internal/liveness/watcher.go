@@ -24,6 +24,7 @@ const (
 	Pulling
 	NobodyPulls
 	Stuck
+	Full
 )
 
 func (k Kind) String() string {
@@ -34,6 +35,8 @@ func (k Kind) String() string {
 		return "NobodyPulls"
 	case Stuck:
 		return "Stuck"
+	case Full:
+		return "Full"
 	default:
 		return "Unknown"
 	}
@@ -42,8 +45,8 @@ func (k Kind) String() string {
 // State is what is told of a topic.
 type State struct {
 	Kind Kind
-	// Since is when the first of the questions was asked that Kind rests on, for Stuck when jobs
-	// last moved or began to wait. Zero if nothing was told yet.
+	// Since is when the first of the questions was asked that Kind rests on, for Stuck and Full
+	// when jobs last moved or began to wait. Zero if nothing was told yet.
 	Since time.Time
 	// Queued is how many jobs no worker got yet, Busy how many were given to workers and are
 	// not done; both by the last answer, so they change without a wake. They are 0 while

@@ -27,6 +27,9 @@ type Workers struct {
 	// itself (nats-server #6093): a job counts also when its worker died, or gave it back, until
 	// another one has done it. LastSign says whether somebody is there.
 	Busy int
+	// MaxBusy is how many jobs may be delivered and not answered; 0: any number. Beyond it the
+	// server gives none to workers that pull.
+	MaxBusy int
 
 	// Deliveries counts all deliveries, those of the same job again included.
 	Deliveries uint64

@@ -31,6 +31,7 @@ type topics struct {
 	recheck time.Duration // the server drops unused consumers, so knowledge ages
 
 	creating sync.Mutex // held while counting and making a consumer
+	kept     sync.Map   // by consumer that may not get the bound of now: the generation of the connection that asked
 
 	mu    sync.Mutex
 	known map[string]*topic
@@ -137,9 +138,23 @@ func (t *topics) consumer(ctx context.Context, topic string) error {
 	}
 	got, err := t.conn.EnsureConsumer(ctx, t.conn.Names.JobsStream(), want)
 	if got.Differs {
-		t.conn.ReportDrift(want, got.CachedInfo().Config)
+		t.conn.ReportDrift(want, t.raised(ctx, want, got.Consumer).CachedInfo().Config)
 	}
 	return err
+}
+
+// raised is a consumer that was made with a lower bound, with the bound of now. What was refused is
+// not asked for again on this connection: a refusal may take all the time of a call.
+func (t *topics) raised(ctx context.Context, want jetstream.ConsumerConfig, got jetstream.Consumer) jetstream.Consumer {
+	generation := t.conn.Generation()
+	if kept, ok := t.kept.Load(want.Durable); ok && kept == generation {
+		return got
+	}
+	got = bus.RaiseBound(ctx, t.conn, t.conn.Names.JobsStream(), want, got, "jobs of its topic wait though workers are idle")
+	if has := got.CachedInfo().Config.MaxAckPending; 0 <= has && has < want.MaxAckPending && ctx.Err() == nil {
+		t.kept.Store(want.Durable, generation)
+	}
+	return got
 }
 
 func (t *topics) exists(ctx context.Context, durable string) (bool, error) {

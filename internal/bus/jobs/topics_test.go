@@ -5,9 +5,12 @@ package jobs
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -105,5 +108,92 @@ func TestManyIdleWorkersOfATopicAreServed(t *testing.T) {
 	})
 	if len(refused) > 0 {
 		t.Errorf("%d are refused: %v", len(refused), (<-refused).Header)
+	}
+}
+
+// boundOf is how many jobs of a topic may be with workers.
+func boundOf(t *testing.T, q *Queue, topic string) int {
+	t.Helper()
+	c, err := q.conn.JetStream.Consumer(t.Context(), q.conn.Names.JobsStream(), protocol.Durable(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.CachedInfo().Config.MaxAckPending
+}
+
+// An operator that starts with a higher --nats-max-ack-pending gives it to the topics that there
+// are, while workers pull, and one with a lower takes nothing away.
+//
+// mutations: consumer without raised; one that makes the consumer anew (the job is given out
+// again); RaiseBound that lowers.
+func TestATopicGetsAHigherBoundThatIsConfiguredLater(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	bound := func(n int) func(*config) { return func(c *config) { c.MaxAckPending = n } }
+	a := newQueue(t, s, bound(1))
+	publish(t, a, testJob(1))
+	publish(t, a, testJob(2))
+	topic := testJob(1).Topic
+	first := bustest.Take(t, a.conn, topic)
+	next := make(chan *nats.Msg, 2)
+	inbox := a.conn.NATS.NewInbox()
+	sub, err := a.conn.NATS.ChanSubscribe(inbox, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, time.Hour)
+	pull := "$JS.API.CONSUMER.MSG.NEXT." + a.conn.Names.JobsStream() + "." + protocol.Durable(topic)
+	if err := a.conn.NATS.PublishRequest(pull, inbox, request); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Eventually(t, "a worker pulls in vain", func() bool {
+		w, err := a.Workers(t.Context(), topic)
+		return err == nil && w.Pulling == 1 && w.Busy == 1 && w.Queued == 1
+	})
+
+	b := newQueue(t, s, bound(5))
+	publish(t, b, testJob(3))
+	if n := boundOf(t, b, topic); n != 5 {
+		t.Errorf("a higher bound: %d, want 5", n)
+	}
+	if got := bustest.Receive(t, "the pull that waited gets a job", next, 1)[0]; got.Subject != a.conn.Names.Job(topic, testJob(2).ID) {
+		t.Errorf("it gets %s", got.Subject)
+	}
+	if err := first.DoubleAck(t.Context()); err != nil {
+		t.Errorf("the job that was out before: %v", err)
+	}
+	a.topics.forget() // as after a restart of the operator
+	publish(t, a, testJob(4))
+	if n := boundOf(t, a, topic); n != 5 {
+		t.Errorf("a lower bound: %d, want 5", n)
+	}
+}
+
+// mutations: a refusal that fails the publish, and raised that asks again.
+func TestATopicThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	a := newQueue(t, s, func(c *config) { c.MaxAckPending = 1 })
+	publish(t, a, testJob(1))
+	limited := bustest.Info(t, a.conn, a.conn.Names.JobsStream()).Config
+	limited.ConsumerLimits.MaxAckPending = 2
+	if _, err := a.conn.JetStream.UpdateStream(t.Context(), limited); err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Int64
+	b := newQueue(t, s, func(c *config) {
+		c.MaxAckPending = 5
+		c.Log = funcr.New(func(_, args string) {
+			if strings.Contains(args, "keeps its bound") {
+				told.Add(1)
+			}
+		}, funcr.Options{})
+	})
+	publish(t, b, testJob(2))
+	b.topics.forget()
+	publish(t, b, testJob(3))
+	if n := boundOf(t, b, testJob(1).Topic); n != 1 || told.Load() != 1 {
+		t.Errorf("the bound is %d, and that was told %d times", n, told.Load())
 	}
 }

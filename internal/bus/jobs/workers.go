@@ -42,6 +42,7 @@ func workersOf(info *jetstream.ConsumerInfo) liveness.Workers {
 		Pulling:    info.NumWaiting,
 		Queued:     int(min(info.NumPending, math.MaxInt32)),
 		Busy:       info.NumAckPending,
+		MaxBusy:    max(0, info.Config.MaxAckPending),
 		Deliveries: info.Delivered.Consumer,
 		LastSign:   instant(info.Delivered.Last),
 		LastAck:    instant(info.AckFloor.Last),

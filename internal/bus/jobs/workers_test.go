@@ -77,10 +77,10 @@ func (s *shift) sees(what string, ok func(liveness.Workers) bool) liveness.Worke
 	return w
 }
 
-// figures compares all but the times.
+// figures compares all but the times and the bound.
 func (s *shift) figures(got, want liveness.Workers) {
 	s.Helper()
-	times := cmpopts.IgnoreFields(liveness.Workers{}, "LastSign", "LastAck", "At", "AckWait")
+	times := cmpopts.IgnoreFields(liveness.Workers{}, "LastSign", "LastAck", "At", "AckWait", "MaxBusy")
 	if diff := cmp.Diff(want, got, times); diff != "" {
 		s.Errorf("workers (-want +got):\n%s", diff)
 	}
@@ -232,6 +232,9 @@ func TestWorkersPullInVainAtTheLimit(t *testing.T) {
 	s.works(untilStopped, 2)
 	w := s.sees("one has a job and one pulls", func(w liveness.Workers) bool { return w.Busy == 1 && w.Pulling == 1 })
 	s.figures(w, liveness.Workers{Exists: true, Pulling: 1, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
+	if w.MaxBusy != 1 {
+		t.Errorf("the bound is %d", w.MaxBusy)
+	}
 }
 
 // The connection's end takes the request with it, long before it expires.

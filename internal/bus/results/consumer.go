@@ -172,25 +172,10 @@ func (c *Consumer) replaceGroups(ctx context.Context) error {
 
 // raiseBound lets a consumer of results have as much unsettled as Config says, if it may have
 // less. Earlier versions made it with a bound that lets one run hold up the others of its
-// partition, and that no one was told to change. More is left as it is, and so is everything else.
-// Where the server refuses, as beyond the limits of an account, it works as it is, which the caller
-// reports as drift.
+// partition, and that no one was told to change. Where the server refuses, as beyond the limits of
+// an account, it works as it is, which the caller reports as drift.
 func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig, got jetstream.Consumer) jetstream.Consumer {
-	raised := got.CachedInfo().Config
-	if raised.MaxAckPending < 0 || raised.MaxAckPending >= want.MaxAckPending {
-		return got
-	}
-	was := raised.MaxAckPending
-	raised.MaxAckPending = want.MaxAckPending
-	updated, err := c.conn.JetStream.UpdateConsumer(ctx, c.conn.Names.ResultsStream(), raised)
-	if err != nil {
-		if ctx.Err() == nil { // else the partition was left: whoever follows it next raises the bound
-			c.conn.Log.Error(err, "Consumer keeps its bound: delayed results of one run can hold up those of others", "consumer", raised.Durable, "bound", was)
-		}
-		return got
-	}
-	c.conn.Log.Info("Consumer has the bound of this version", "consumer", raised.Durable, "was", was, "is", want.MaxAckPending)
-	return updated
+	return bus.RaiseBound(ctx, c.conn, c.conn.Names.ResultsStream(), want, got, "delayed results of one run can hold up those of others")
 }
 
 // sizeThen is what largestResult found at a time.

@@ -39,6 +39,7 @@ const (
 	WorkersPull
 	WorkersAbsent // nobody pulls jobs
 	WorkersStuck  // jobs wait, and for long none was taken or done
+	WorkersFull   // the same, but as many jobs are with workers as the topic may have
 )
 
 // Workers are those of one topic.

@@ -137,6 +137,8 @@ func (r *Report) workersText(i int) string {
 		return absentText(job.Topic) + since
 	case facts.WorkersStuck:
 		return stuckText(job.Topic) + since
+	case facts.WorkersFull:
+		return fullText(job.Topic) + since
 	case facts.WorkersUnknown, facts.WorkersPull:
 	}
 	return ""
@@ -145,7 +147,7 @@ func (r *Report) workersText(i int) string {
 // saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is
 // known of them, as after a restart.
 func (r *Report) saidOfWorkers(topic string) string {
-	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)))
+	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)), r.said(fullText(topic)))
 }
 
 // said is the part of the persisted message of Succeeded that begins with a text; "" if
@@ -171,6 +173,11 @@ func absentText(topic string) string { return ": nobody pulls jobs of topic " + 
 const stuckWords = " get nothing done since "
 
 func stuckText(topic string) string { return ": the workers of topic " + topic + stuckWords }
+
+// fullText names the flag: how many jobs that are stands there, and in the topic's consumer.
+func fullText(topic string) string {
+	return ": as many jobs of topic " + topic + " are with workers as may be (--nats-max-ack-pending) since "
+}
 
 // WaitsForWorker says whether no worker began the attempt of a step, or one of an item
 // in its groups.

@@ -32,6 +32,9 @@ const (
 	// ReasonAdmissionRebuilding (False): Redis lost its data; nobody is admitted until they
 	// are counted again.
 	ReasonAdmissionRebuilding = "AdmissionRebuilding"
+	// ReasonWaitingForPolicy (False): the LockPolicy that limits the run was deleted moments ago.
+	// One that is replaced comes back: the run waits for half a minute whether it does.
+	ReasonWaitingForPolicy = "WaitingForPolicy"
 	// ReasonWaitingForParent (False): the run says by an owner reference that it is a child of
 	// another run, whose status does not name it. It begins when it does, and ends with that run.
 	ReasonWaitingForParent = "WaitingForParent"

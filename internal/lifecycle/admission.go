@@ -47,7 +47,7 @@ func passGate(d *draft) {
 		d.event(report.Admitted(d.st.Tenant))
 	case GateUnasked:
 		d.out.Needs.Admission = true
-	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding, GateNoPolicy:
 		leaveLockQueue(d)
 	}
 }

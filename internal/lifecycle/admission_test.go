@@ -38,9 +38,14 @@ func TestARunWaitsForItsGate(t *testing.T) {
 			v1alpha1.ReasonTotalAtCapacity,
 			"All tenants have 9 runs under way, of at most 9 by LockPolicy batch; tenant team-a has 1, place 1 of 3 in its line at 2026-01-02T10:00:00Z", "Normal",
 		},
-		"at a limit of 0":   {Gate{State: GateFull, Position: 1, Waiting: 1}, v1alpha1.ReasonTenantAtCapacity, "LockPolicy batch admits no runs of tenant team-a: its limit is 0", "Normal"},
-		"its lock is busy":  {Gate{State: GateBusy, Cause: "tried for 2 s"}, v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant team-a is busy; tried for 2 s", "Warning"},
-		"it lost its data":  {Gate{State: GateRebuilding}, v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again", "Warning"},
+		"at a limit of 0":  {Gate{State: GateFull, Position: 1, Waiting: 1}, v1alpha1.ReasonTenantAtCapacity, "LockPolicy batch admits no runs of tenant team-a: its limit is 0", "Normal"},
+		"its lock is busy": {Gate{State: GateBusy, Cause: "tried for 2 s"}, v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant team-a is busy; tried for 2 s", "Warning"},
+		"it lost its data": {Gate{State: GateRebuilding}, v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again", "Warning"},
+		"its policy is gone": {
+			Gate{State: GateNoPolicy, Cause: "batch", Until: epoch.Add(30 * time.Second)},
+			v1alpha1.ReasonWaitingForPolicy,
+			"LockPolicy batch is gone; the run waits until " + epoch.Add(30*time.Second).UTC().Format(time.RFC3339) + " whether it comes back", "Normal",
+		},
 		"it cannot be used": {Gate{State: GateUnavailable, Cause: "connection refused"}, v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used; connection refused", "Warning"},
 	}
 	for name, tt := range tests {

@@ -113,6 +113,7 @@ const (
 	GateBusy        = facts.GateBusy
 	GateUnavailable = facts.GateUnavailable
 	GateRebuilding  = facts.GateRebuilding
+	GateNoPolicy    = facts.GateNoPolicy
 
 	LockHeld        = facts.LockHeld
 	LockBusy        = facts.LockBusy

@@ -408,7 +408,7 @@ func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) 
 	}
 	in.Tenant.Allowed, in.Permits.AnyTopic = g.IntN(50) != 0, g.IntN(50) != 0
 	if g.IntN(4) == 0 {
-		in.Gate = Gate{State: GateState(g.IntN(int(GateRebuilding) + 1)), Used: g.IntN(3), Limit: g.IntN(3), Cause: "refused"}
+		in.Gate = Gate{State: GateState(g.IntN(int(GateNoPolicy) + 1)), Used: g.IntN(3), Limit: g.IntN(3), Cause: "refused"}
 	}
 	in.Children = g.children(run)
 	if g.IntN(6) == 0 {

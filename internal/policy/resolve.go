@@ -34,6 +34,21 @@ func governing(class string, policies []v1alpha1.LockPolicy) *v1alpha1.LockPolic
 	return owner(anyClass, policies)
 }
 
+// Missing is the one of gone that would govern the runs of a class if it were still among policies;
+// nil: none would. One that lists the class comes before one with "*", and else one that is there
+// comes first: a policy that was renamed governs at once.
+func Missing(class string, policies, gone []v1alpha1.LockPolicy) *v1alpha1.LockPolicy {
+	for _, listed := range []string{class, anyClass} {
+		if owner(listed, policies) != nil {
+			return nil
+		}
+		if p := owner(listed, gone); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
 // Conflicts is, by name, the policies that list a class which an older policy governs.
 func Conflicts(policies []v1alpha1.LockPolicy) map[string]Conflict {
 	conflicts := map[string]Conflict{}

@@ -20,18 +20,14 @@ const maxComment = 1024
 
 // act does what a form of a run asks for, as a write of its user, and leads back to the run.
 func (s *Server) act(ctx context.Context, v visit) (answer, error) {
-	namespace, name, uid, verb := v.PathValue("namespace"), v.PathValue("name"), v.PostFormValue("uid"), v.PathValue("action")
-	if uid == "" {
+	namespace, name, verb := v.PathValue("namespace"), v.PathValue("name"), v.PathValue("action")
+	if v.PostFormValue("uid") == "" {
 		return answer{}, fmt.Errorf("%w: the form does not say which run is meant", errForged)
 	}
 	var err error
 	switch verb {
-	case "cancel":
-		err = actions.End(ctx, v.view.Client, namespace, name, uid, v1alpha1.ShutdownCancel)
-	case "terminate":
-		err = actions.End(ctx, v.view.Client, namespace, name, uid, v1alpha1.ShutdownTerminate)
-	case "suspend", "resume":
-		err = actions.Suspend(ctx, v.view.Client, namespace, name, uid, verb == "suspend")
+	case "cancel", "terminate", "suspend", "resume":
+		err = change(ctx, v, verb)
 	case "approve":
 		err = s.decide(ctx, v, v1alpha1.Approve)
 	case "reject":
@@ -58,6 +54,22 @@ func (v visit) meant(ctx context.Context) (*v1alpha1.WorkflowRun, error) {
 			errors.New("it is another run than the one that you saw"))
 	}
 	return run, nil
+}
+
+// change has a run end early, pause or go on, if it has not ended.
+func change(ctx context.Context, v visit, verb string) error {
+	run, err := v.meant(ctx)
+	if err != nil {
+		return err
+	}
+	switch verb {
+	case "cancel":
+		return actions.End(ctx, v.view.Client, run, v1alpha1.ShutdownCancel)
+	case "terminate":
+		return actions.End(ctx, v.view.Client, run, v1alpha1.ShutdownTerminate)
+	default:
+		return actions.Suspend(ctx, v.view.Client, run, verb == "suspend")
+	}
 }
 
 func (s *Server) decide(ctx context.Context, v visit, what v1alpha1.ApprovalDecision) error {

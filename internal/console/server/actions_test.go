@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 )
 
 var tokens = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
@@ -112,6 +114,31 @@ func TestARefusalIsShown(t *testing.T) {
 	}
 }
 
+// A page may be old: the run has ended since, and nothing that is asked of it has an effect.
+//
+// mutation: change without over makes this fail.
+func TestAnActionThatComesTooLateIsRefused(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	c := local(t, apiServer.Config, ns)
+	page := "/runs/" + ns + "/report"
+	sent := c.form(page, run, "step", "sign")
+	at := metav1.Now()
+	run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunSucceeded, &at
+	must(t, admin.Status().Update(t.Context(), run))
+	for _, verb := range []string{"suspend", "resume", "cancel", "terminate", "approve"} {
+		status, text, _ := c.do(http.MethodPost, page+"/"+verb, sent)
+		if status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", verb, status)
+		}
+		wants(t, text, "It could have no effect", "is over: it ended as Succeeded")
+	}
+	if now := stored(t, run); now.Spec.Suspend || now.Spec.Shutdown != "" {
+		t.Errorf("%+v", now.Spec)
+	}
+}
+
 // mutation: change without metadata.uid, or meant without its comparison, makes this fail.
 func TestAnActionIsAboutTheRunThatWasSeen(t *testing.T) {
 	t.Parallel()
@@ -126,6 +153,9 @@ func TestAnActionIsAboutTheRunThatWasSeen(t *testing.T) {
 		if status, text, _ := c.do(http.MethodPost, page+"/"+verb, sent); status != http.StatusConflict {
 			t.Errorf("%s: %d\n%s", verb, status, text)
 		}
+	}
+	if err := actions.Suspend(t.Context(), admin, run, true); !apierrors.IsConflict(err) { // it was read before
+		t.Errorf("suspend: %v", err)
 	}
 	if now := stored(t, later); now.Spec.Suspend || now.Spec.Shutdown != "" {
 		t.Errorf("%+v", now.Spec)

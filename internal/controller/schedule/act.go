@@ -44,16 +44,30 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 		}
 		retry = sooner(retry, wait)
 	}
+	pause, failed := r.cancelAll(ctx, early, s, d)
+	wait, err := r.prune(ctx, early, s, d, mem)
+	return sooner(sooner(retry, pause), wait), errors.Join(failed, err)
+}
+
+// cancelAll cancels runs, until early ends. It returns when to ask again for those that may not be
+// cancelled, or 0: it is asked for in each pass before that, too. What fails stops no other, up to
+// maxFailed.
+func (r *Reconciler) cancelAll(ctx, early context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (retry time.Duration, err error) {
+	var errs []error
 	for i := range d.Cancel {
 		if err := handedOver(early); err != nil {
 			return 0, err
 		}
-		if err := r.cancel(ctx, s, &d.Cancel[i]); err != nil {
-			return 0, err
+		if len(errs) == maxFailed {
+			break
 		}
+		pause, err := r.cancel(ctx, s, &d.Cancel[i])
+		if err != nil {
+			errs = append(errs, err)
+		}
+		retry = sooner(retry, pause)
 	}
-	wait, err := r.prune(ctx, early, s, d, mem)
-	return sooner(retry, wait), err
+	return retry, errors.Join(errs...)
 }
 
 // handedOver is an error once a schedule is to be handed over.
@@ -78,7 +92,8 @@ const (
 	// deletedPause is the wait before the deletion of a run that is still there is asked for again,
 	// also if it failed.
 	deletedPause = time.Minute
-	// refusedPause is the same for a run that a policy or a webhook keeps.
+	// refusedPause is the same for a run that a policy or a webhook keeps, or does not let be
+	// cancelled.
 	refusedPause = 10 * time.Minute
 )
 
@@ -88,8 +103,8 @@ const (
 	// maxWaits bounds the runs that one pass finds to wait. A look may be a read of the API server
 	// for each child that is gone.
 	maxWaits = 100
-	// maxFailed bounds the deletions of a pass that fail: an API server, or a webhook, that hangs
-	// takes its time for each.
+	// maxFailed bounds the deletions of a pass that fail, and the cancels: an API server, or a
+	// webhook, that hangs takes its time for each.
 	maxFailed = 3
 )
 
@@ -285,17 +300,22 @@ func local(in schedule.Input, slot time.Time) string {
 const confirmPause = 2 * time.Second
 
 // cancel cancels a run, unless another has its name now, or it is gone or ended by force, which
-// cannot be taken back: that is invalid.
-func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) error {
+// cannot be taken back: that is invalid. One that may not be cancelled is asked again after pause.
+func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (pause time.Duration, err error) {
 	text := `{"spec":{"shutdown":"Cancel"}}`
 	if one.UID != "" {
 		text = fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"shutdown":"Cancel"}}`, one.UID)
 	}
-	err := r.Client.Patch(ctx, object(s, one), client.RawPatch(client.Merge.Type(), []byte(text)), fieldOwner)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
-		return fmt.Errorf("cancel run %s: %w", one.Name, err)
+	err = r.Client.Patch(ctx, object(s, one), client.RawPatch(client.Merge.Type(), []byte(text)), fieldOwner)
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsInvalid(err):
+		return 0, nil
+	case passes.Refused(err):
+		log.FromContext(ctx).Info("A run may not be cancelled", "run", one.Name, "delay", refusedPause, "cause", err.Error())
+		return refusedPause, nil
+	default:
+		return 0, fmt.Errorf("cancel run %s: %w", one.Name, err)
 	}
-	return nil
 }
 
 // delete deletes a run that ended, unless another has its name now. It has to wait for pause

@@ -492,6 +492,51 @@ func TestADeletionThatFailsStopsNoOther(t *testing.T) {
 	pass(failing, 0, false)
 }
 
+// A policy may keep a run from being cancelled, and an API server may fail for a moment: the other
+// runs are cancelled all the same, and those that ended are deleted.
+//
+// mutations: cancelAll that ends with the first error, act that does not prune after one, and a
+// refusal that is an error.
+func TestACancelThatIsRefusedStopsNothingElse(t *testing.T) {
+	kind := v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+	for name, one := range map[string]struct {
+		err   error
+		fails bool
+	}{
+		"refused": {apierrors.NewForbidden(kind, "x", errors.New("legal hold")), false},
+		"failed":  {answer(http.StatusInternalServerError), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", nil)
+			var d schedule.Decision
+			for hours := -3; hours < 0; hours++ {
+				run := w.run("report", hours, owns(s))
+				d.Cancel = append(d.Cancel, schedule.Run{Name: run.Name, UID: string(run.UID)})
+			}
+			d.Delete, d.Cancel = d.Cancel[:1], d.Cancel[1:]
+			w.funcs.Patch = func(ctx context.Context, api client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if o.GetName() == d.Cancel[0].Name {
+					return one.err
+				}
+				return api.Patch(ctx, o, patch, opts...)
+			}
+			_, err := w.operator().act(t.Context(), s, schedule.Input{}, &d, newMemory(s.UID))
+			if (err != nil) != one.fails {
+				t.Error(err)
+			}
+			left := w.runs()
+			if last := left[d.Cancel[1].Name]; len(left) != 2 || last == nil || last.Spec.Shutdown != v1alpha1.ShutdownCancel {
+				t.Errorf("%d runs are left, and the last is %+v", len(left), last)
+			}
+			d.Delete = nil
+			if again, err := w.operator().act(t.Context(), s, schedule.Input{}, &d, newMemory(s.UID)); err == nil && again != refusedPause {
+				t.Errorf("again after %s", again)
+			}
+		})
+	}
+}
+
 // answer is an answer of the API server that has a code only.
 func answer(code int32) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "legal hold"}}

@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -136,7 +137,7 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.lookAgainAfter(ctx, err, "Idempotency key not claimed")
 	}
 	if n.Admission {
-		slot, err := p.r.Slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+		slot, err := askSlot(ctx, p)
 		p.slot = slot
 		p.lookAgainAfter(ctx, err, "No answer about a slot")
 	}
@@ -144,6 +145,17 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
 	signalled := n.Signals && askSignals(ctx, p)
 	return n.Claim || n.Admission || answered || signalled
+}
+
+// askSlot asks the tenant's quota for a slot, unless the policy that limits the run was deleted a
+// moment ago. A place in its line stays.
+func askSlot(ctx context.Context, p *pass) (slots.Answer, error) {
+	if !p.deleted.Closes(p.tenantName()) {
+		return p.r.Slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+	}
+	answer, again := p.deleted.Answer(p.r.Clock.Now())
+	p.later = pacing.Earliest(p.later, again)
+	return answer, nil
 }
 
 // askLocks asks for locks, and says whether there are answers to decide on. What is too much for

@@ -217,6 +217,65 @@ var _ = Describe("the gate of a tenant", func() {
 		}
 	}, NodeTimeout(2*patience))
 
+	// atTheLimit is a world with a run that has the only slot, and runs that wait for it.
+	atTheLimit := func(ctx context.Context, waiting int) (*world, *replica, *v1alpha1.WorkflowRun, []*v1alpha1.WorkflowRun) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		first := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, first, 1)
+		var queue []*v1alpha1.WorkflowRun
+		for range waiting {
+			queue = append(queue, w.create(ctx, []v1alpha1.Step{step("a")}))
+			r.drive(ctx, queue[len(queue)-1], withReason(v1alpha1.ReasonTenantAtCapacity))
+		}
+		return w, r, first, queue
+	}
+
+	// mutations: askSlot that does not look at what was deleted, and See that keeps what is back.
+	It("stays closed while its policy is replaced", func(ctx SpecContext) {
+		w, r, first, queue := atTheLimit(ctx, 2)
+		policies := w.policies
+		w.policies = nil
+		for _, run := range append(queue, w.create(ctx, []v1alpha1.Step{step("a")})) {
+			for range 3 {
+				w.clock.Step(time.Second)
+				r.mustPass(ctx, run)
+			}
+			Expect(lifecycle.Admitted(w.get(ctx, run))).To(BeFalse())
+		}
+		w.policies = policies
+		for _, run := range queue {
+			r.drive(ctx, run, withReason(v1alpha1.ReasonTenantAtCapacity))
+		}
+		r.finishAll(ctx, first)
+		for _, run := range w.all(ctx) {
+			Expect(run.Status.Admission.Policy).To(Equal(w.ns))
+		}
+	}, NodeTimeout(2*patience))
+
+	// mutations: askSlot that does not look again, and See that forgets nothing.
+	It("lets all in half a minute after its policy was deleted", func(ctx SpecContext) {
+		w, r, _, queue := atTheLimit(ctx, 2)
+		w.policies = nil
+		end := w.clock.Now().Add(30 * time.Second)
+		for _, run := range queue {
+			waiting := r.drive(ctx, run, withReason("WaitingForPolicy"))
+			said := "LockPolicy " + w.ns + " is gone; the run waits until " + end.UTC().Format(time.RFC3339) + " whether it comes back"
+			Expect(messageOf(waiting, v1alpha1.ConditionAdmitted)).To(Equal(said))
+		}
+		left := end.Sub(w.clock.Now())
+		Expect(r.mustPass(ctx, queue[0]).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", left)))
+		w.clock.Step(left)
+		for _, run := range queue {
+			Expect(r.inFlight(ctx, run, 1).Status.Admission.Policy).To(BeEmpty())
+		}
+		for _, run := range queue {
+			r.finish(ctx, run)
+		}
+	}, NodeTimeout(2*patience))
+
 	It("lets one of the runs with the same idempotency key in, until that is gone", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.limit(ctx, 10)

@@ -64,7 +64,8 @@ type pass struct {
 // observed is what a pass read beside the run and its results.
 type observed struct {
 	policy    policy.Effective
-	trial     trials.Part // the run's part in the rollout of the policy
+	deleted   *slots.Deleted // the policy that governed the class until a moment ago; nil: none
+	trial     trials.Part    // the run's part in the rollout of the policy
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
 	template  lifecycle.Template
@@ -199,6 +200,7 @@ func (p *pass) observePolicy(ctx context.Context) error {
 	if err := p.r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list lock policies: %w", err)
 	}
+	p.deleted = p.r.policies.See(p.run.Spec.WorkloadClass, list.Items, p.r.Clock.Now())
 	effective, trial := policy.Governs(p.run, list.Items)
 	if begun := p.ahead.Trial; begun.Candidate != "" && p.run.Status.Policy.Name == effective.Name {
 		trial = begun // what is kept of a run in neither arm looks as if it began before the candidate

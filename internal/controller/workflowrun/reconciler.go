@@ -89,6 +89,7 @@ type Reconciler struct {
 	Ahead ahead.Runs
 
 	memories memories
+	policies slots.Policies
 	lists    lists
 	closing  closing
 }

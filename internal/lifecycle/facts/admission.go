@@ -2,6 +2,8 @@
 
 package facts
 
+import "time"
+
 // GateState is what the tenant's gate says of a run that is not admitted.
 type GateState int
 
@@ -14,6 +16,7 @@ const (
 	GateBusy                         // strategy Lock: the lock of the tenant was not to be had
 	GateUnavailable                  // it could not be asked
 	GateRebuilding                   // it lost its data, and admits nobody until the runs are counted again
+	GateNoPolicy                     // the LockPolicy that it is of was deleted a moment ago, and may come back
 )
 
 // Gate is what the tenant's gate answered, after the run of this decision was read.
@@ -26,7 +29,9 @@ type Gate struct {
 	Ahead    string // namespace/name of the run just ahead; "" for the first
 	All      int    // runs of all tenants that share a total, under way or about to be created
 	Total    int    // how many there may be; 0: they share none
-	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people
+	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people; GateNoPolicy: the policy's name
+
+	Until time.Time // GateNoPolicy: for how long the run waits for the policy
 }
 
 // ClaimState is what became of a run's claim of its idempotency key.

@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,11 +54,17 @@ func (r *Report) waitingCondition() {
 	r.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
 }
 
+// usual are the reasons to wait that are no trouble.
+var usual = []string{
+	v1alpha1.ReasonTenantAtCapacity, v1alpha1.ReasonTotalAtCapacity, v1alpha1.ReasonWaitingForLock, v1alpha1.ReasonWaitingForParent,
+	v1alpha1.ReasonWaitingForPolicy,
+}
+
 // toldToWait is the event of a run that begins to wait for another reason.
 func (r *Report) toldToWait(reason, message string) {
 	switch {
 	case r.in.Lock.State != facts.LockHeld: // the event of the lock tells
-	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonTotalAtCapacity || reason == v1alpha1.ReasonWaitingForLock || reason == v1alpha1.ReasonWaitingForParent:
+	case slices.Contains(usual, reason):
 		r.detail(reason, message)
 	default:
 		r.warn(reason, message)
@@ -101,6 +108,9 @@ func (r *Report) whyNoSlot(at string) (reason, message string) {
 		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + r.st.Tenant + " is busy" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
 	case facts.GateRebuilding:
 		return v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again"
+	case facts.GateNoPolicy:
+		return v1alpha1.ReasonWaitingForPolicy, "LockPolicy " + g.Cause + " is gone" + momentSeparator +
+			"the run waits until " + g.Until.UTC().Format(time.RFC3339) + " whether it comes back"
 	case facts.GateUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
 	}

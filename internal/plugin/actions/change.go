@@ -19,31 +19,43 @@ import (
 )
 
 // End asks a run to end early.
-func End(ctx context.Context, c client.Client, namespace, name, uid string, how v1alpha1.ShutdownMode) error {
-	return change(ctx, c, namespace, name, uid, map[string]any{"shutdown": how})
+func End(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, how v1alpha1.ShutdownMode) error {
+	return change(ctx, c, run, map[string]any{"shutdown": how})
 }
 
 // Suspend has a run begin no new jobs, or go on.
-func Suspend(ctx context.Context, c client.Client, namespace, name, uid string, suspend bool) error {
-	return change(ctx, c, namespace, name, uid, map[string]any{"suspend": suspend})
+func Suspend(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, suspend bool) error {
+	return change(ctx, c, run, map[string]any{"suspend": suspend})
 }
 
-// change sets fields of spec. The API server refuses it, as a conflict, if the run of that name is
-// another one than was meant.
-func change(ctx context.Context, c client.Client, namespace, name, uid string, fields map[string]any) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": fields})
+// change sets fields of the spec of a run that was read a moment ago, unless it has ended: nothing
+// would come of it. The API server refuses it, as a conflict, if the run of that name is another
+// one by now.
+func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fields map[string]any) error {
+	if err := over(run); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": run.UID}, "spec": fields})
 	if err != nil {
 		return fmt.Errorf("change run: %w", err)
 	}
-	run := &v1alpha1.WorkflowRun{}
-	run.Namespace, run.Name = namespace, name
-	err = c.Patch(ctx, run, client.RawPatch(types.MergePatchType, raw))
+	now := &v1alpha1.WorkflowRun{}
+	now.Namespace, now.Name = run.Namespace, run.Name
+	err = c.Patch(ctx, now, client.RawPatch(types.MergePatchType, raw))
 	if another(err) {
-		err = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, name,
+		err = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, run.Name,
 			errors.New("it is another run than the one that you saw"))
 	}
 	if err != nil {
-		return fmt.Errorf("change run %s/%s: %w", namespace, name, err)
+		return fmt.Errorf("change run %s/%s: %w", run.Namespace, run.Name, err)
+	}
+	return nil
+}
+
+// over refuses what is asked of a run that has ended.
+func over(run *v1alpha1.WorkflowRun) error {
+	if st := run.Status; st != nil && st.CompletedAt != nil {
+		return useless("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ func decidable(run *v1alpha1.WorkflowRun, step string, now time.Time) error {
 	if s.Approval != nil {
 		return useless("step %s was decided already: %s", step, runview.Decided(s.Approval, now))
 	}
-	if st := run.Status; st != nil && st.CompletedAt != nil {
-		return useless("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
+	if err := over(run); err != nil {
+		return err
 	}
 	if Over(s.Phase) {
 		return useless("step %s is over (%s): there is nothing to decide", step, s.Phase)

@@ -43,6 +43,7 @@ func meanings() map[string]map[string]meaning {
 				text: "the Workflow that it follows, or its revision, does not exist or cannot be had for now",
 				help: "create the Workflow within a minute after the run, or the run ends; see the name in spec.workflowRef, and the message",
 			},
+			v1alpha1.ReasonWaitingForPolicy:     {text: "its LockPolicy was deleted moments ago, and may come back"},
 			v1alpha1.ReasonWaitingForParent:     {text: "waits for its parent run to name it in its status"},
 			v1alpha1.ReasonAdmissionBusy:        {text: "the admission lock of the tenant is busy", help: "strategy: Atomic in the LockPolicy needs no such lock"},
 			v1alpha1.ReasonAdmissionUnavailable: {text: "nobody is admitted, because Redis cannot be used", help: "see whether Redis can be reached"},

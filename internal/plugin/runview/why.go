@@ -262,7 +262,8 @@ func (v *viewer) admission() {
 		if c.Status == metav1.ConditionFalse {
 			f.Since = secondTime(&c.LastTransitionTime)
 		}
-		if c.Reason == v1alpha1.ReasonAdmissionBusy || c.Reason == v1alpha1.ReasonAdmissionUnavailable {
+		switch c.Reason {
+		case v1alpha1.ReasonAdmissionBusy, v1alpha1.ReasonAdmissionUnavailable, v1alpha1.ReasonWaitingForPolicy:
 			f.Text += "; " + c.Message
 		}
 		v.add(f)

@@ -38,6 +38,7 @@ func sayings() []saying {
 		{condition: "Admitted", reason: "Pending", status: unknown, fact: "admission: waits for admission"},
 		{condition: "Admitted", reason: "Suspended", status: no, fact: "admission: is not admitted while spec.suspend is set"},
 		{condition: "Admitted", reason: "WaitingForWorkflow", status: no, fact: "admission: the Workflow that it follows, or its revision, does not exist or cannot be had for now"},
+		{condition: "Admitted", reason: "WaitingForPolicy", status: no, fact: "admission: its LockPolicy was deleted moments ago, and may come back; MESSAGE"},
 		{condition: "Admitted", reason: "WaitingForParent", status: no, fact: "admission: waits for its parent run to name it in its status"},
 		{condition: "RunLockRenewed", reason: "Held", status: yes},
 		{condition: "RunLockRenewed", reason: "Renewed", status: yes},

@@ -23,7 +23,8 @@ const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
 // cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
 // made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
-// it: the patch names the UID. So is one whose part is over: what that held is on its way back.
+// it: the patch names the UID. So is one whose part is over: what that held is on its way back. A
+// refusal is no error: a resync at once would be told the same, and the next one asks again anyway.
 func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
 	o := &v1alpha1.WorkflowRun{}
 	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
@@ -37,10 +38,29 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
 		err = c.shutDown(ctx, o, nil)
 	}
-	if err != nil && !c.isGone(ctx, o) {
-		return fmt.Errorf("cancel run %s: %w", w.Run, err)
+	switch {
+	case err == nil || c.isGone(ctx, o):
+		return nil
+	case resyncs.Refused(err):
+		c.sayRefused(w.Run, lock, err)
+		return nil
 	}
-	return nil
+	return fmt.Errorf("cancel run %s: %w", w.Run, err)
+}
+
+// sayRefused logs that a run may not be cancelled, of all such runs one between two resyncs: each
+// run that waits for them asks again after a resync.
+func (c *Controller) sayRefused(run, lock string, err error) {
+	c.mu.Lock()
+	now := c.clock.Now()
+	silent := now.Sub(c.refused).Abs() < resyncPause // the clock may be set back
+	if !silent {
+		c.refused = now
+	}
+	c.mu.Unlock()
+	if !silent {
+		c.log.Info("A run may not be cancelled for one that waits for its lock", "run", run, "lock", lock, "cause", err.Error())
+	}
 }
 
 // shutDown has a run cancelled, and annotates it if there are annotations.

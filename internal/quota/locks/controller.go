@@ -71,6 +71,7 @@ type Controller struct {
 
 	mu      sync.Mutex
 	changed map[string]bool // semaphores that changed since the last resync; nil: resyncs are made elsewhere
+	refused time.Time       // when it was last said that a run may not be cancelled
 
 	idle map[string]time.Time // used by resyncs only: since when a ticket has what status does not say
 }

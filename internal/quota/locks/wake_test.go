@@ -4,10 +4,13 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,6 +139,7 @@ type journal struct {
 	client.Client // none: nothing else may be asked
 	run           *v1alpha1.WorkflowRun
 	did           []string
+	refuses       error // what each cancel is answered
 }
 
 func (j *journal) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -145,7 +149,7 @@ func (j *journal) Get(_ context.Context, _ client.ObjectKey, into client.Object,
 
 func (j *journal) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	j.did = append(j.did, "cancel")
-	return nil
+	return j.refuses
 }
 
 // The script names who holds a lock, and the step may end before that is followed.
@@ -166,6 +170,36 @@ func TestARunIsNotCancelledForAStepThatIsOver(t *testing.T) {
 			})
 			if !slices.Equal(cache.did, want) {
 				t.Errorf("%v, want %v", cache.did, want)
+			}
+		})
+	}
+}
+
+// A run that may not be changed, by a policy or as it has no room left, would have all locks looked
+// at each second, for as long as another one waits for it. The resync that is due
+// asks again anyway.
+//
+// mutations: cancel that hands on the second refusal, and one that hands on no error at all.
+func TestACancelThatIsRefusedAsksForNoResync(t *testing.T) {
+	kind := v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+	for name, one := range map[string]struct {
+		err  error
+		asks int
+	}{
+		"a policy":            {apierrors.NewForbidden(kind, "r", errors.New("legal hold")), 0},
+		"no room":             {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), 0},
+		"an API that is away": {apierrors.NewServiceUnavailable("away"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := &journal{run: &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "uid"}}, refuses: one.err}
+			said := 0
+			log := funcr.New(func(string, string) { said++ }, funcr.Options{})
+			c := New(Options{Client: cache, Live: cache, Log: log})
+			for range 2 {
+				c.follow(t.Context(), "ns/other", store.LocksAnswer{Lock: "gpus", Cancel: []store.Wake{{Ticket: "uid", Run: "ns/r"}}})
+			}
+			if asks := len(c.kicks.News()); asks != one.asks || one.asks == 0 && said != 1 {
+				t.Errorf("%d resyncs are asked for, and it is said %d times", asks, said)
 			}
 		})
 	}

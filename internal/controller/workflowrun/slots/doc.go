@@ -12,6 +12,9 @@
 // dead process had taken is released by its successor, from status, or by the resync of
 // the quota controller.
 //
+// A LockPolicy that is deleted may be on its way back, so the gate of runs that it limits stays
+// closed for half a minute (Policies).
+//
 // # Strategy Lock
 //
 // A quota of strategy Lock makes its callers wait for the lock of the tenant. That wait is in a

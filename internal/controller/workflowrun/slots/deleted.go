@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package slots
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// grace is for how long the gate of a LockPolicy that was deleted stays closed. One that is
+// replaced, as by kubectl replace --force, is deleted and made anew: without its limit the whole
+// queue would be let in meanwhile.
+const grace = 30 * time.Second
+
+// Policies knows which LockPolicies were deleted a moment ago, by those that passes have seen. So
+// it needs no event, which could come later than a pass. Safe for concurrent use.
+type Policies struct {
+	mu   sync.Mutex
+	last []v1alpha1.LockPolicy // there were when a pass looked last
+	gone map[string]Deleted    // by name
+}
+
+// Deleted is a policy that was deleted a moment ago.
+type Deleted struct {
+	policy v1alpha1.LockPolicy
+	since  time.Time // when a pass saw it first
+}
+
+// See notes the policies that there are, and says which one would govern a class if it had not been
+// deleted a moment ago; nil: none. policies are kept, and not changed.
+func (s *Policies) See(class string, policies []v1alpha1.LockPolicy, now time.Time) *Deleted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := make(map[string]bool, len(policies))
+	for i := range policies {
+		there[policies[i].Name] = true
+	}
+	for i := range s.last {
+		if p := s.last[i]; !there[p.Name] {
+			s.bury(Deleted{policy: p, since: now})
+		}
+	}
+	s.last = policies
+	maps.DeleteFunc(s.gone, func(name string, d Deleted) bool {
+		been := now.Sub(d.since)
+		return there[name] || been >= grace || been <= -grace // the clock may be set back
+	})
+	if len(s.gone) == 0 {
+		return nil
+	}
+	var gone []v1alpha1.LockPolicy
+	for _, d := range s.gone {
+		gone = append(gone, d.policy)
+	}
+	p := policy.Missing(class, policies, gone)
+	if p == nil {
+		return nil
+	}
+	d := s.gone[p.Name]
+	return &d
+}
+
+// bury notes that a policy is gone. The caller has the mutex.
+func (s *Policies) bury(d Deleted) {
+	if s.gone == nil {
+		s.gone = map[string]Deleted{}
+	}
+	s.gone[d.policy.Name] = d
+}
+
+// Closes says whether runs of a tenant have to wait whether the policy comes back. Where it had no
+// limit for them they need not.
+func (d *Deleted) Closes(tenant string) bool {
+	return d != nil && policy.Of(&d.policy).Admission.Limit(tenant) != policy.NoLimit
+}
+
+// Answer is what a run is told that has to wait, and when to look again. For a moment nothing is
+// said: most likely the policy is back at once, and the whole queue would be written twice.
+func (d *Deleted) Answer(now time.Time) (a Answer, again time.Time) {
+	if said := d.since.Add(patience); now.Before(said) {
+		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: d.since}, said
+	}
+	until := d.since.Add(grace)
+	return Answer{Gate: lifecycle.Gate{State: lifecycle.GateNoPolicy, Cause: d.policy.Name, Until: until}}, until
+}

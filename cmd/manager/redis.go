@@ -6,11 +6,18 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
@@ -81,6 +88,18 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("configure Redis: %w", err)
 	}
 	return client, nil
+}
+
+// newGate makes the store of slots and of locks across runs, which knows whose Redis is.
+func newGate(client redis.UniversalClient, o options, self identity, figures *lockmgr.Metrics) *store.Store {
+	return store.New(client, store.Options{
+		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: ctrl.Log.WithName("admission"),
+		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain, Installation: self.installation, TakeOver: o.nats.takeOver,
+		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
+			figures.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
+		},
+		OnTaken: func(policy string, retries int) { figures.Taken("admission", policy, retries) },
+	})
 }
 
 // redisReady says why Redis cannot be used: it is not there, or is another installation's.

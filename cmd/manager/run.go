@@ -36,7 +36,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
-	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
@@ -110,18 +109,15 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		Holder: o.holder, Process: process, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
+	gate := newGate(redis, o, self, lockMetrics)
+	past := &history{api: mgr.GetAPIReader(), redis: gate, clock: clock.RealClock{}, log: log.WithName("history")}
+	if err = past.look(ctx); err != nil { // before anything is sent, taken or dropped
+		return errors.Join(err, redis.Close())
+	}
 	broker, err := newBroker(ctx, o, self, secret.load, log.WithName("bus"))
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
-	gate := store.New(redis, store.Options{
-		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: log.WithName("admission"),
-		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain, Installation: self.installation, TakeOver: o.nats.takeOver,
-		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
-			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
-		},
-		OnTaken: func(policy string, retries int) { lockMetrics.Taken("admission", policy, retries) },
-	})
 	a := adapters{
 		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
 		revisions: &revisions.Store{Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Owner: workflowrun.FieldOwner},
@@ -133,7 +129,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	if err = errors.Join(err, a.recordEvents(recording, mgr)); err != nil {
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
-	err = errors.Join(setup(ctx, mgr, o, a, ready), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
+	err = errors.Join(setup(ctx, mgr, o, a, ready), mgr.Add(past), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
 		mgr.Add(newReady(ready, "redis", redisReady(locks, gate))), mgr.Add(newReady(ready, "nats", broker.conn.Ready)), mgr.Add(newReady(ready, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)

@@ -64,7 +64,7 @@ type StepStatus struct {
 	// +optional
 	OutputRef *OutputReference `json:"outputRef,omitempty"`
 	// output is what the worker, the approver or the child run returned: any JSON value of at most
-	// 4 KiB. A larger one is in outputRef.
+	// 4 KiB. A larger one, or one more than 100 deep, is in outputRef.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -83,7 +83,7 @@ const (
 	ParameterString ParameterType = "string"
 	// ParameterNumber is any JSON number.
 	ParameterNumber ParameterType = "number"
-	// ParameterInteger is a whole number of 64 bits.
+	// ParameterInteger is a whole number from -2^63 to 2^63-1; larger ids are text.
 	ParameterInteger ParameterType = "integer"
 	// ParameterBoolean is true or false.
 	ParameterBoolean ParameterType = "boolean"

@@ -169,7 +169,7 @@ type WorkflowRunStatus struct {
 	// +optional
 	Ending *EndingStatus `json:"ending,omitempty"`
 	// outputs is what the run returned, evaluated from spec.outputs when its steps had succeeded: a
-	// JSON object of at most 4 KiB. A larger one is in outputsRef.
+	// JSON object of at most 4 KiB. A larger one, or one more than 100 deep, is in outputsRef.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

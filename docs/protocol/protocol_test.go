@@ -220,6 +220,7 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 		"a wait with a fraction of 0":  {`{"status":"Retry","retryAfterMillis":1500.0}`, true},
 		"a body that is not an object": {`"Succeeded"`, false},
 		"an output and a reference":    {`{"status":"Succeeded","output":1,"outputRef":` + string(encode(t, reference())) + `}`, false},
+		"a null beside a reference":    {`{"status":"Succeeded","output":null,"outputRef":` + string(encode(t, reference())) + `}`, true},
 		"a reference that is text":     {`{"status":"Succeeded","outputRef":"` + reference().Name + `"}`, false},
 		"a reference":                  {`{"status":"Succeeded","outputRef":` + string(encode(t, reference())) + `}`, true},
 	} {

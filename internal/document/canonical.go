@@ -4,6 +4,7 @@ package document
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,18 +15,37 @@ import (
 // 1, no blanks, < > & and what ends a line in JavaScript escaped. Its error is that of a number
 // beyond float64. pause is called now and then if it is not nil.
 func (v Value) Canonical(pause func()) ([]byte, error) {
-	w := writer{to: make([]byte, 0, len(v.doc.text)), rest: pausing(pause)}
+	w := writer{to: make([]byte, 0, len(v.doc.text)), most: math.MaxInt, rest: pausing(pause)}
 	err := w.value(v)
 	return w.to, err
 }
 
+// Plain is Canonical with < > & and what ends a line in JavaScript as they are: for what the API
+// server does not store. Its error wraps ErrTooLarge if it would have more than most bytes: of 1e20
+// it makes 21 digits. What is not to be handed out is not written either.
+func (v Value) Plain(most int, pause func()) ([]byte, error) {
+	w := writer{to: make([]byte, 0, len(v.doc.text)), plain: true, most: most, rest: pausing(pause)}
+	if err := w.value(v); err != nil {
+		return nil, err
+	}
+	if len(w.to) > most {
+		return nil, ErrTooLarge
+	}
+	return w.to, nil
+}
+
 // writer appends values in their canonical form.
 type writer struct {
-	to   []byte
-	rest pauses
+	to    []byte
+	plain bool
+	most  int // bytes, from which on it stops
+	rest  pauses
 }
 
 func (w *writer) value(v Value) error {
+	if len(w.to) > w.most {
+		return ErrTooLarge
+	}
 	w.rest.at(len(w.to))
 	switch v.Kind() {
 	case List:
@@ -52,7 +72,9 @@ func (w *writer) list(v Value) error {
 		if i > 0 {
 			w.to = append(w.to, ',')
 		}
-		if err := w.value(v.Index(i)); err != nil {
+		if err := w.value(v.Index(i)); errors.Is(err, ErrTooLarge) {
+			return err // it says nothing of a place
+		} else if err != nil {
 			return fmt.Errorf("element %d: %w", i, err)
 		}
 	}
@@ -101,14 +123,18 @@ func appendNumber(to []byte, n any) []byte {
 // string writes a string with its quotes.
 func (w *writer) string(v Value) {
 	raw := v.doc.raw(v.node)
-	if v.node.kind() != escaped && !toEscape(raw) {
+	if v.node.kind() != escaped && (w.plain || !toEscape(raw)) {
 		w.to = append(append(append(w.to, '"'), raw...), '"')
 		return
 	}
 	w.to = append(w.to, '"')
 	c := cursor{text: raw}
 	for r, ok := c.next(); ok; r, ok = c.next() {
-		w.to = appendRune(w.to, r)
+		if w.plain && isScript(r) {
+			w.to = utf8.AppendRune(w.to, r)
+		} else {
+			w.to = appendRune(w.to, r)
+		}
 		w.rest.at(len(w.to))
 	}
 	w.to = append(w.to, '"')
@@ -119,6 +145,11 @@ func (w *writer) string(v Value) {
 func toEscape(raw []byte) bool {
 	return bytes.IndexByte(raw, '<') >= 0 || bytes.IndexByte(raw, '>') >= 0 || bytes.IndexByte(raw, '&') >= 0 ||
 		bytes.Contains(raw, []byte("\u2028")) || bytes.Contains(raw, []byte("\u2029"))
+}
+
+// isScript says whether a rune is one that the API server escapes though JSON has no need of it.
+func isScript(r rune) bool {
+	return r == '<' || r == '>' || r == '&' || r == '\u2028' || r == '\u2029'
 }
 
 func appendRune(to []byte, r rune) []byte {
@@ -135,10 +166,8 @@ func appendRune(to []byte, r rune) []byte {
 		return append(to, `\r`...)
 	case '\t':
 		return append(to, `\t`...)
-	case '<', '>', '&', '\u2028', '\u2029':
-		return appendEscaped(to, r)
 	}
-	if r < ' ' {
+	if r < ' ' || isScript(r) {
 		return appendEscaped(to, r)
 	}
 	return utf8.AppendRune(to, r)

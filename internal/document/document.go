@@ -15,7 +15,8 @@ import (
 // MaxBytes is the size of the text of a document.
 const MaxBytes = 1<<28 - 1
 
-// ErrTooLarge says that a text has more than MaxBytes. No retry helps.
+// ErrTooLarge says that a text has more than MaxBytes, or a value more than were asked for.
+// No retry helps.
 var ErrTooLarge = errors.New("the JSON text is too large")
 
 // Kind is what a value is.

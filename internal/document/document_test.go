@@ -3,7 +3,9 @@
 package document
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -100,6 +102,45 @@ func check(t *testing.T, text string) {
 	}
 	if form, _ := canonical([]byte(text)); form != string(out) {
 		t.Errorf("canonical form of %.200q:\n got %.300q\nwant %.300q", text, out, form)
+	}
+	checkPlain(t, d.Root(), out)
+}
+
+// checkPlain compares the plain form with the canonical one: where it is escaped, the two are one.
+func checkPlain(t *testing.T, v Value, canonical []byte) {
+	t.Helper()
+	out, err := v.Plain(len(canonical), nil)
+	var escaped bytes.Buffer
+	json.HTMLEscape(&escaped, out)
+	if err != nil || escaped.String() != string(canonical) || bytes.ContainsAny(canonical, "<>&\u2028\u2029") {
+		t.Fatalf("plain form %.300q, %v\nof %.300q", out, err, canonical)
+	}
+	if out, err = v.Plain(len(out)-1, nil); !errors.Is(err, ErrTooLarge) || out != nil {
+		t.Errorf("%.300q where one byte less may be, %v", out, err)
+	}
+}
+
+// A writer stops where it has too much. It says so at once, however deep it is in lists.
+//
+// mutations: value without its bound; a place for each list around what is too large.
+func TestAPlainFormThatIsTooLargeIsNotWritten(t *testing.T) {
+	for name, text := range map[string]string{
+		"many digits":   "[" + strings.Repeat("1e20,", 1<<20) + "1]",
+		"deep in lists": strings.Repeat("[", 9_000) + "1e20,1" + strings.Repeat("]", 9_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := Parse([]byte(text), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err = d.Root().Plain(9_010, nil)
+			runtime.ReadMemStats(&after)
+			if most := uint64(len(text) + 1<<20); !errors.Is(err, ErrTooLarge) || after.TotalAlloc-before.TotalAlloc > most {
+				t.Errorf("%d bytes allocated, more than %d: %.100v", after.TotalAlloc-before.TotalAlloc, most, err)
+			}
+		})
 	}
 }
 

@@ -55,7 +55,7 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, err := Render(quote("${"+tc.src+"}"), heavy())
+			_, err := Prepare(heavy()).Template(quote("${" + tc.src + "}"))
 			if err == nil || tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("got %v, want %v", err, tc.is)
 			}
@@ -204,11 +204,11 @@ func TestExpressionsOfATemplateAreCounted(t *testing.T) {
 // mutation: evaluation.value that gives each expression a new budget makes this fail.
 func TestExpressionsOfATemplateShareTheirCost(t *testing.T) {
 	one := `"${inputs.l.map(x, x + 1).size()}"`
-	if _, err := Render([]byte("["+one+"]"), heavy()); err != nil {
+	if _, err := Prepare(heavy()).Template([]byte("[" + one + "]")); err != nil {
 		t.Errorf("one: %v", err)
 	}
 	many := "[" + strings.Repeat(one+",", MaxExpressions-1) + one + "]"
-	if _, err := Render([]byte(many), heavy()); !errors.Is(err, ErrTooCostly) {
+	if _, err := Prepare(heavy()).Template([]byte(many)); !errors.Is(err, ErrTooCostly) {
 		t.Errorf("many: %v", err)
 	}
 }
@@ -252,7 +252,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		raw := quote(s)
 		check := CheckTemplate(raw)
-		out, err := Render(raw, sample())
+		out, err := Prepare(sample()).Template(raw)
 		if e := (*Error)(nil); err != nil && !errors.As(err, &e) && !errors.Is(err, ErrTooLarge) {
 			t.Errorf("no error of this package: %v", err)
 		}
@@ -262,7 +262,7 @@ func FuzzRender(f *testing.F) {
 		if err == nil && !json.Valid(out) {
 			t.Errorf("not JSON: %q", out)
 		}
-		again, errAgain := Render(raw, sample())
+		again, errAgain := Prepare(sample()).Template(raw)
 		if string(again) != string(out) || text(err) != text(errAgain) {
 			t.Errorf("not deterministic: %q %v, %q %v", out, err, again, errAgain)
 		}
@@ -286,7 +286,7 @@ func FuzzEvalList(f *testing.F) {
 		v := sample()
 		v.Item, v.HasItem = json.RawMessage(`{"id":1}`), true
 		check := CheckList(src, WithItem)
-		items, err := EvalList(src, v)
+		items, err := Prepare(v).List(src)
 		if check != nil && err == nil {
 			t.Errorf("the check refuses a list: %v", check)
 		}
@@ -300,7 +300,7 @@ func FuzzEvalList(f *testing.F) {
 		if errJSON != nil {
 			t.Errorf("not JSON: %v", errJSON)
 		}
-		again, errAgain := EvalList(src, v)
+		again, errAgain := Prepare(v).List(src)
 		if rawAgain, _ := json.Marshal(again); string(rawAgain) != string(raw) || text(err) != text(errAgain) {
 			t.Errorf("not deterministic: %s %v, %s %v", raw, err, rawAgain, errAgain)
 		}
@@ -311,7 +311,7 @@ func FuzzRenderDocument(f *testing.F) {
 	f.Add([]byte(`{"a":["${inputs.n}",{"b":"x ${run.name}"}]}`))
 	f.Add([]byte(`"${inputs}"`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if out, err := Render(raw, sample()); err == nil && !json.Valid(out) {
+		if out, err := Prepare(sample()).Template(raw); err == nil && !json.Valid(out) {
 			t.Errorf("not JSON: %q", out)
 		}
 	})
@@ -329,7 +329,7 @@ func BenchmarkEvalCondition(b *testing.B) {
 func BenchmarkRender(b *testing.B) {
 	v, raw := sample(), []byte(`{"url":"https://x/${run.name}","pages":"${steps.fetch.output.pages}","n":"${inputs.n + 1}"}`)
 	for b.Loop() {
-		if _, err := Render(raw, v); err != nil {
+		if _, err := Prepare(v).Template(raw); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -37,7 +37,7 @@
 // # Lists
 //
 // A list is one template string that is one whole expression, with nothing around it, and whose
-// value is a list: EvalList gives its items as plain values. Each is as deep and as large as a
+// value is a list: Scope.List gives its items as plain values. Each is as deep and as large as a
 // template's result may be, and there is a bound for their number and one for all of them together.
 //
 // Many templates over the same variables, one for each item, are rendered in a Scope, which decodes

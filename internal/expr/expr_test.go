@@ -82,7 +82,7 @@ func TestRender(t *testing.T) {
 			if err := CheckTemplate([]byte(tc.in)); err != nil {
 				t.Fatalf("check: %v", err)
 			}
-			got, err := Render([]byte(tc.in), sample())
+			got, err := Prepare(sample()).Template([]byte(tc.in))
 			if err != nil {
 				t.Fatalf("render: %v", err)
 			}
@@ -129,7 +129,7 @@ func TestMistakesAreNamedInOneLine(t *testing.T) {
 			if diff := cmp.Diff(tc.check, text(err)); diff != "" {
 				t.Errorf("check: %s", diff)
 			}
-			_, err = Render([]byte(tc.in), sample())
+			_, err = Prepare(sample()).Template([]byte(tc.in))
 			if diff := cmp.Diff(tc.render, text(err)); diff != "" {
 				t.Errorf("render: %s", diff)
 			}
@@ -191,7 +191,7 @@ func TestConditions(t *testing.T) {
 // pass CheckCondition.
 
 func TestNilVariablesAreEmpty(t *testing.T) {
-	got, err := Render([]byte(`"${[inputs, steps, run]}"`), Vars{})
+	got, err := Prepare(Vars{}).Template([]byte(`"${[inputs, steps, run]}"`))
 	if err != nil || string(got) != `[{},{},{}]` {
 		t.Errorf("got %s, %v", got, err)
 	}
@@ -199,7 +199,7 @@ func TestNilVariablesAreEmpty(t *testing.T) {
 
 func TestVariablesAreNotChanged(t *testing.T) {
 	v, before := sample(), sample()
-	if _, err := Render([]byte(`["${inputs}","${steps.fetch}","${run}"]`), v); err != nil {
+	if _, err := Prepare(v).Template([]byte(`["${inputs}","${steps.fetch}","${run}"]`)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, v); diff != "" {
@@ -209,11 +209,11 @@ func TestVariablesAreNotChanged(t *testing.T) {
 
 func TestGoNumbersAreTaken(t *testing.T) {
 	v := Vars{Inputs: map[string]any{"a": 1, "b": int32(2), "c": 2.5, "d": uint64(math.MaxUint64), "e": json.Number("7"), "f": json.Number("1e400")}}
-	got, err := Render([]byte(`"${[inputs.a, inputs.b, inputs.c, inputs.d, inputs.e]}"`), v)
+	got, err := Prepare(v).Template([]byte(`"${[inputs.a, inputs.b, inputs.c, inputs.d, inputs.e]}"`))
 	if err != nil || string(got) != `[1,2,2.5,18446744073709551615,7]` {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if _, err := Render([]byte(`"${inputs.f}"`), v); err == nil || !strings.Contains(err.Error(), "number 1e400 is out of range") {
+	if _, err := Prepare(v).Template([]byte(`"${inputs.f}"`)); err == nil || !strings.Contains(err.Error(), "number 1e400 is out of range") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -226,7 +226,7 @@ func TestAnExpressionInAKeyIsNoneForRender(t *testing.T) {
 	if err := CheckTemplate([]byte(template)); !errors.As(err, &wrong) || wrong.Expression != "${inputs.n}" {
 		t.Errorf("check: %v", err)
 	}
-	if got, err := Render([]byte(template), sample()); err != nil || string(got) != template {
+	if got, err := Prepare(sample()).Template([]byte(template)); err != nil || string(got) != template {
 		t.Errorf("render: %s, %v", got, err)
 	}
 	if err := CheckTemplate([]byte(`{"${":1}`)); !errors.As(err, &wrong) {

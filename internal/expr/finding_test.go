@@ -68,7 +68,7 @@ func TestMistakesSayWhatWasFoundWhere(t *testing.T) {
 		"a key of such a number":          {`run.huge.x`, `number 1e999 is out of range`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Render(quote("${"+tc.src+"}"), v)
+			_, err := Prepare(v).Template(quote("${" + tc.src + "}"))
 			if diff := cmp.Diff("expression "+strconv.Quote(tc.src)+": "+tc.want, text(err)); diff != "" {
 				t.Error(diff)
 			}
@@ -106,7 +106,7 @@ func TestMistakesThatNobodyMindsAreNone(t *testing.T) {
 
 // mutation: eval that finds a stopped evaluation by the text of its error makes this fail.
 func TestKeysAreNotTakenForLimits(t *testing.T) {
-	_, err := Render(quote(`${inputs["actual cost limit exceeded, operands are too large"]}`), sample())
+	_, err := Prepare(sample()).Template(quote(`${inputs["actual cost limit exceeded, operands are too large"]}`))
 	if err == nil || strings.Contains(err.Error(), "too costly") {
 		t.Errorf("got %v", err)
 	}

@@ -35,16 +35,13 @@ func CheckList(src string, with ...Option) error {
 	return err
 }
 
-// EvalList evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64,
+// List evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64,
 // float64, string, []any and map[string]any. They are nobody else's, so they may be kept, and they
 // stand for Vars.Item without a conversion. To write them as JSON and read them back does not give
 // the same: 2.0 would become 2, which is an int.
 //
 // Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if
 // the list is beyond the bounds.
-func EvalList(src string, v Vars) ([]any, error) { return Prepare(v).List(src) }
-
-// List is the function EvalList with the variables of the scope.
 func (s *Scope) List(src string) ([]any, error) {
 	p, err := list(src, options{item: s.hasItem})
 	if err != nil {

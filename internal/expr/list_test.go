@@ -39,7 +39,7 @@ func TestEvalListGivesTheItemsWithTheirTypes(t *testing.T) {
 			if err := CheckList(tc.src); err != nil {
 				t.Fatalf("check: %v", err)
 			}
-			got, err := EvalList(tc.src, sample())
+			got, err := Prepare(sample()).List(tc.src)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestMistakesOfAListAreNamedInOneLine(t *testing.T) {
 			if diff := cmp.Diff(tc.check, text(CheckList(tc.src))); diff != "" {
 				t.Errorf("check: %s", diff)
 			}
-			items, err := EvalList(tc.src, atTheBounds(t))
+			items, err := Prepare(atTheBounds(t)).List(tc.src)
 			if diff := cmp.Diff(tc.eval, text(err)); diff != "" {
 				t.Errorf("eval: %s", diff)
 			}
@@ -139,7 +139,7 @@ func TestAListAtItsBoundsIsTaken(t *testing.T) {
 		"all together":   `${[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].map(x, inputs.large)}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := EvalList(src, atTheBounds(t)); err != nil {
+			if _, err := Prepare(atTheBounds(t)).List(src); err != nil {
 				t.Error(err)
 			}
 		})
@@ -164,7 +164,7 @@ func TestUsualListsOfTheMostItemsAreWithinTheCost(t *testing.T) {
 		"those whose url is usual": `${steps.list.output.pages.filter(p, p.url.startsWith("https://") && p.id != 3)}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := EvalList(src, v); err != nil {
+			if _, err := Prepare(v).List(src); err != nil {
 				t.Error(err)
 			}
 		})
@@ -244,7 +244,7 @@ func TestNoListStallsTheOperator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			items, err := EvalList("${"+tc.src+"}", v)
+			items, err := Prepare(v).List("${" + tc.src + "}")
 			if took := time.Since(start); took > bound {
 				t.Errorf("took %v", took)
 			} else {
@@ -265,7 +265,7 @@ func BenchmarkEvalList(b *testing.B) {
 	for name, src := range map[string]string{"as they are": `${inputs.many}`, "filtered": `${inputs.many.filter(x, x % 2 == 0)}`} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := EvalList(src, v); err != nil {
+				if _, err := Prepare(v).List(src); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -47,7 +47,7 @@ func TestArithmeticTakesWholeNumbersAndFractionsTogether(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, inputs := range []any{json.RawMessage(raw), parsed.Root()} {
-					got, err := Render([]byte(`["${`+strings.ReplaceAll(expression, "output.", "inputs.")+`}"]`), Vars{Inputs: inputs})
+					got, err := Prepare(Vars{Inputs: inputs}).Template([]byte(`["${` + strings.ReplaceAll(expression, "output.", "inputs.") + `}"]`))
 					if err != nil || string(got) != "["+value+"]" {
 						t.Errorf("%T: %s, %v; want %s", inputs, got, err, value)
 					}

@@ -62,7 +62,7 @@ func TestMapsComeInTheSameOrderEachTime(t *testing.T) {
 				src = "[" + src + "]"
 			}
 			for range 10 {
-				got, err := EvalList("${"+src+"}", v)
+				got, err := Prepare(v).List("${" + src + "}")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -109,7 +109,7 @@ func TestLoopsOverLargeMapsEndSoon(t *testing.T) {
 	for name, v := range map[string]Vars{"as it is": {Inputs: map[string]any{"l": l, "o": map[string]any{"m": m}}}, "raw": {Inputs: map[string]any{"l": l, "o": json.RawMessage(raw)}}} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, err := EvalList(`${inputs.l.map(x, inputs.o.m.exists(k, true))}`, v)
+			_, err := Prepare(v).List(`${inputs.l.map(x, inputs.o.m.exists(k, true))}`)
 			if took := time.Since(start); err != nil || took > bound {
 				t.Errorf("took %v, %v", took, err)
 			}
@@ -127,7 +127,7 @@ func TestKeysOfAMapAreTextOrWholeNumbersOrBools(t *testing.T) {
 		`{timestamp(0): 1}`:  `a timestamp cannot be a key of a map`,
 		`{"a": {1.5: true}}`: `a double cannot be a key of a map: {1.5: true}`,
 	} {
-		_, err := Render(quote("${ "+src+" }"), Vars{})
+		_, err := Prepare(Vars{}).Template(quote("${ " + src + " }"))
 		if diff := cmp.Diff(`expression "`+strings.ReplaceAll(" "+src+" ", `"`, `\"`)+`": `+want, text(err)); diff != "" {
 			t.Error(diff)
 		}
@@ -142,10 +142,10 @@ func TestAListWithoutASizeIsAnError(t *testing.T) {
 	for _, n := range []int{63, 64} {
 		src := "[[1]]" + strings.Repeat(".map(x,x+x)", n)
 		for _, whole := range []string{src, src + "[0]"} {
-			if _, err := EvalList("${"+whole+"}", Vars{}); !errors.Is(err, ErrTooCostly) {
+			if _, err := Prepare(Vars{}).List("${" + whole + "}"); !errors.Is(err, ErrTooCostly) {
 				t.Errorf("%d doublings as a list: %v", n, err)
 			}
-			if _, err := Render(quote("${"+whole+"}"), Vars{}); !errors.Is(err, ErrTooCostly) {
+			if _, err := Prepare(Vars{}).Template(quote("${" + whole + "}")); !errors.Is(err, ErrTooCostly) {
 				t.Errorf("%d doublings rendered: %v", n, err)
 			}
 		}

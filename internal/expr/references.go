@@ -71,7 +71,8 @@ func TemplateOutputs(raw []byte, with ...Option) (Outputs, error) {
 }
 
 // outputsRead finds the outputs in the tree of an expression. Reading a field of a step that is
-// known not to be its output is no reason to load it; everything else is.
+// known not to be its output is no reason to load it; everything else is. An optional read names
+// its step, too: it is about no other one.
 func outputsRead(a *ast.AST) Outputs {
 	reads := map[string]int{} // of a step, less those of other fields
 	mentions := 0             // of `steps`, less those that name a step
@@ -79,12 +80,12 @@ func outputsRead(a *ast.AST) Outputs {
 		if isSteps(e) {
 			mentions++
 		}
-		if name, ok := stepRead(e); ok {
+		if name, ok := stepAsked(e); ok {
 			mentions--
 			reads[name]++
 		}
-		if e.Kind() == ast.SelectKind && slices.Contains(besidesOutput(), e.AsSelect().FieldName()) {
-			if name, ok := stepRead(e.AsSelect().Operand()); ok {
+		if of, field, ok := selected(e); ok && slices.Contains(besidesOutput(), field) {
+			if name, ok := stepAsked(of); ok {
 				reads[name]--
 			}
 		}
@@ -115,20 +116,42 @@ func stepsRead(a *ast.AST) []string {
 }
 
 func stepRead(e ast.Expr) (string, bool) {
-	switch e.Kind() {
-	case ast.SelectKind:
+	if e.Kind() == ast.SelectKind {
 		s := e.AsSelect()
 		return s.FieldName(), isSteps(s.Operand())
-	case ast.CallKind:
-		c := e.AsCall()
-		if c.FunctionName() != operators.Index || len(c.Args()) != 2 || !isSteps(c.Args()[0]) || c.Args()[1].Kind() != ast.LiteralKind {
-			return "", false
-		}
-		name, ok := c.Args()[1].AsLiteral().(types.String)
-		return string(name), ok
-	default:
-		return "", false
 	}
+	of, name, ok := byText(e, operators.Index)
+	return name, ok && isSteps(of)
+}
+
+// stepAsked is stepRead also for optional reads: steps.?NAME and steps[?"NAME"].
+func stepAsked(e ast.Expr) (string, bool) {
+	if name, ok := stepRead(e); ok {
+		return name, true
+	}
+	of, name, ok := byText(e, operators.OptSelect, operators.OptIndex)
+	return name, ok && isSteps(of)
+}
+
+// selected is what a field is read of, also optionally, and the field.
+func selected(e ast.Expr) (of ast.Expr, field string, ok bool) {
+	if e.Kind() == ast.SelectKind {
+		return e.AsSelect().Operand(), e.AsSelect().FieldName(), true
+	}
+	return byText(e, operators.OptSelect)
+}
+
+// byText is what a call of one of some operators reads of, and the text by which it does.
+func byText(e ast.Expr, ops ...string) (of ast.Expr, text string, ok bool) {
+	if e.Kind() != ast.CallKind || !slices.Contains(ops, e.AsCall().FunctionName()) {
+		return nil, "", false
+	}
+	args := e.AsCall().Args()
+	if len(args) != 2 || args[1].Kind() != ast.LiteralKind {
+		return nil, "", false
+	}
+	name, ok := args[1].AsLiteral().(types.String)
+	return args[0], string(name), ok
 }
 
 // isSteps: where a local variable has the same name, the checker leaves the dot before ours.

@@ -35,14 +35,16 @@ func Prepare(v Vars) *Scope {
 	}}
 }
 
-// Render is the function Render for one item, which is the variable item. Each call has the bounds
-// of a template to itself.
+// Render is Template for one item, which is the variable item. Each call has the bounds of a
+// template to itself.
 func (s *Scope) Render(raw []byte, item any) ([]byte, error) {
 	out, _, err := s.render(raw, item, true)
 	return out, err
 }
 
-// Template is the function Render for the variables of the scope.
+// Template gives the template with its expressions replaced by their values, as JSON with sorted
+// keys, in at most MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or
+// wraps ErrTemplate or ErrTooLarge.
 func (s *Scope) Template(raw []byte) ([]byte, error) {
 	out, compiled, err := s.render(raw, s.item, s.hasItem)
 	s.spent += compiled

@@ -39,7 +39,7 @@ func TestItemIsAVariableWhereThereIsOne(t *testing.T) {
 			if err := CheckTemplate([]byte(tc.in), WithItem); err != nil {
 				t.Fatalf("check: %v", err)
 			}
-			got, err := Render([]byte(tc.in), withItem(tc.item))
+			got, err := Prepare(withItem(tc.item)).Template([]byte(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestThereIsNoItemElsewhere(t *testing.T) {
 	}
 	_, steps := TemplateSteps(raw)
 	_, outputs := TemplateOutputs(raw)
-	_, rendered := Render(raw, Vars{Item: map[string]any{"x": true}})
+	_, rendered := Prepare(Vars{Item: map[string]any{"x": true}}).Template(raw)
 	_, stepsOfCondition := ConditionSteps(src)
 	_, outputsOfCondition := ConditionOutputs(src)
 	_, evaluated := EvalCondition(src, Vars{Item: map[string]any{"x": true}})
@@ -102,7 +102,7 @@ func TestWhereThereIsAnItemEveryFunctionKnowsIt(t *testing.T) {
 	if ok, err := EvalCondition(`item > 1`, withItem(int64(2))); !ok || err != nil {
 		t.Errorf("a condition: %v, %v", ok, err)
 	}
-	if got, err := EvalList(`${item}`, withItem([]any{"x"})); len(got) != 1 || err != nil {
+	if got, err := Prepare(withItem([]any{"x"})).List(`${item}`); len(got) != 1 || err != nil {
 		t.Errorf("a list: %v, %v", got, err)
 	}
 }
@@ -176,7 +176,7 @@ func TestAScopeAddsUpWhatItsTemplatesTake(t *testing.T) {
 }
 
 func TestALargeTemplateIsRefusedWithoutAnyExpression(t *testing.T) {
-	if _, err := Render(quote(strings.Repeat("a", MaxRenderedBytes)), Vars{}); !errors.Is(err, ErrTooLarge) {
+	if _, err := Prepare(Vars{}).Template(quote(strings.Repeat("a", MaxRenderedBytes))); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func BenchmarkRenderItems(b *testing.B) {
 	for _, n := range []int{1, 100, MaxListItems} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			v := pagesOf(n)
-			items, err := EvalList(`${steps.list.output}`, v)
+			items, err := Prepare(v).List(`${steps.list.output}`)
 			if err != nil {
 				b.Fatal(err)
 			}

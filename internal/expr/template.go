@@ -20,11 +20,6 @@ func CheckTemplate(raw []byte, with ...Option) error {
 	return err
 }
 
-// Render gives the template with its expressions replaced by their values, as JSON with sorted
-// keys, in at most MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or
-// wraps ErrTemplate or ErrTooLarge.
-func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).Template(raw) }
-
 // evaluation is what the expressions of one template share.
 type evaluation struct {
 	activation map[string]any

@@ -54,7 +54,7 @@ func objectBytes(keys int) int {
 }
 
 // MemoryOf is about what a plain value takes in memory, in bytes: an item of a list
-// that EvalList gave.
+// that Scope.List gave.
 func MemoryOf(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -345,11 +345,11 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 				text = c.o[ref.Name]
 			}
 			if len(text) > 0 {
-				canonical, err := bounds.Canonical(text, nil)
+				plain, err := bounds.Plain(text, nil)
 				if err != nil {
 					c.fail("%v", err)
 				}
-				f.output = string(canonical)
+				f.output = string(plain)
 			}
 		case r.Result.Status == protocol.StatusFailed:
 			c.failed(id, r.Result.Error.Code, r.Result.Final)
@@ -541,11 +541,13 @@ func (c *chance) output(s *v1alpha1.StepStatus) {
 		}
 		want = append(want, fate.output)
 	}
-	got := textOf(s.Output)
+	got, text := textOf(s.Output), "["+strings.Join(want, ",")+"]"
 	if s.OutputRef != nil {
 		got = string(c.o[s.OutputRef.Name])
+	} else {
+		text = string(bounds.InStatus([]byte(text)))
 	}
-	if text := "[" + strings.Join(want, ",") + "]"; got != text {
+	if got != text {
 		c.fail("step %s has output\n%s\nwant\n%s", s.Name, got, text)
 	}
 }

@@ -40,15 +40,15 @@ func succeedItems(d *draft, it *fanout.Items) {
 // keepOutputs finds a place for the fresh outputs; not ok without a problem: the object store has
 // to take or give something first. A problem means that outputs of earlier items are lost.
 func keepOutputs(d *draft, it *fanout.Items) (ok bool, problem *v1alpha1.StepError) {
-	text := it.WithFresh()
+	text, fresh := it.WithFresh()
 	if it.St.Begun >= it.St.Total && it.UnderWay() == it.Fresh() {
 		return putTogether(d, it, text) // the last ones need no object of their own
 	}
-	if len(text) == len(it.Held()) {
+	if !fresh {
 		return true, nil // none of them has an output
 	}
-	if len(text) <= bounds.MaxHeldBytes && d.store.used-len(it.Held())+len(text) <= d.store.room {
-		holdOutputs(d, it, text)
+	if held := d.store.fitting(text, bounds.MaxHeldBytes, len(it.Held())); held != nil {
+		holdOutputs(d, it, held)
 		return true, nil
 	}
 	refs := it.St.OutputRefs

@@ -16,15 +16,12 @@ import (
 // succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place
 // for the output.
 func succeedItem(d *draft, k int, it *fanout.Items, item int) Verdict {
-	raw, lacking, problem := d.store.ofItem(&d.in.Results[k])
+	raw, lacking, problem := d.store.ofItem(&d.in.Results[k], int(bounds.MaxItemsOutput-it.St.OutputBytes))
 	switch {
 	case lacking:
 		return Waiting
 	case problem != nil && problem.Code == facts.CodeResultRejected:
 		rejectItem(d, k, it, item, problem.Message)
-	case problem == nil && it.St.OutputBytes+int64(len(raw)) > bounds.MaxItemsOutput:
-		problem = report.ItemsTooLarge()
-		fallthrough
 	case problem != nil:
 		itemFailed(d, it, item, *problem)
 	default:

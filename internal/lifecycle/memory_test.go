@@ -15,10 +15,12 @@ import (
 
 // What the decisions of one pass about an output of 8 MiB may allocate in all, so their peak is
 // below that. The bytes themselves are not counted, for the shell reads them. An output of an item
-// is decided on three times, and is copied: as it is kept, and into the list.
+// is decided on three times, and is copied: as it is kept, and into the list. One that becomes too
+// large as it is kept is not kept.
 const (
-	mostRead  = 64 << 20
-	mostTaken = 320 << 20
+	mostRead    = 64 << 20
+	mostTaken   = 320 << 20
+	mostRefused = 64 << 20
 )
 
 // smallValues are JSON lists of nearly 8 MiB that decode to much more.
@@ -33,6 +35,8 @@ func smallValues() map[string]string {
 		"objects in a list":  full(`[{"":{}}]`),
 		"numbers":            full(`1`),
 		"large exponents":    full(`1e+300`),
+		"many digits":        full(`1e20`),
+		"less-than signs":    `"` + strings.Repeat("<", protocol.MaxPayloadBytes-2-256<<10) + `"`,
 		"deep nesting":       full(strings.Repeat("[", 1000) + strings.Repeat("]", 1000)),
 	}
 }
@@ -85,10 +89,17 @@ func TestAnOutputThatIsHandedOnIsNotDecoded(t *testing.T) {
 	}
 }
 
-// Mutation that this finds: bounds.Canonical by decodeJSON and json.Marshal.
+// Mutations that this finds: bounds.PlainOf by decodeJSON and json.Marshal; one without its bound,
+// or with < as six bytes.
 func TestAnOutputOfAnItemIsTakenInBoundedMemory(t *testing.T) {
 	all := smallValues()
-	for _, name := range []string{"objects with a key", "numbers"} {
+	for name, c := range map[string]struct {
+		phase v1alpha1.RunPhase
+		most  uint64
+	}{
+		"objects with a key": {v1alpha1.RunSucceeded, mostTaken}, "numbers": {v1alpha1.RunSucceeded, mostTaken},
+		"less-than signs": {v1alpha1.RunSucceeded, mostTaken}, "many digits": {v1alpha1.RunFailed, mostRefused},
+	} {
 		output := all[name]
 		t.Run(name, func(t *testing.T) {
 			run := fanOut(2, 2, v1alpha1.FailStep)
@@ -98,11 +109,11 @@ func TestAnOutputOfAnItemIsTakenInBoundedMemory(t *testing.T) {
 			var out Decision
 			n := allocated(func() { out = store.advance(t, run, epoch, one, two) })
 			t.Logf("%d KiB allocated", n>>10)
-			if out.Status.Phase != v1alpha1.RunSucceeded {
+			if out.Status.Phase != c.phase {
 				t.Fatalf("the run is %s: %+v", out.Status.Phase, out.Status.Steps)
 			}
-			if n > mostTaken {
-				t.Errorf("a decision that takes an output of %d bytes allocates %d bytes, more than %d", len(output), n, mostTaken)
+			if n > c.most {
+				t.Errorf("a decision that takes an output of %d bytes allocates %d bytes, more than %d", len(output), n, c.most)
 			}
 		})
 	}

@@ -207,7 +207,14 @@ func TestExpressionsReadOutputsInTheObjectStore(t *testing.T) {
 		"both steps":                    {newStep("c", after("a", "b"), input(`{"x": "${steps.a.output.n + steps['b'].output.n}"}`)), `{"x":34}`, 2},
 		"all steps, by a computed name": {newStep("c", after("a", "b"), input(`{"x": "${steps['a' + ''].output.n}"}`)), `{"x":17}`, 2},
 		"a step as a whole":             {newStep("c", after("a", "b"), when("size(steps.a) == 6"), input(`{}`)), `{}`, 1},
-		"an optional step":              {newStep("c", after("a", "b"), input(`{"x": "${steps.?a.output.n.orValue(1)}"}`)), `{"x":17}`, 2},
+		"an optional step":              {newStep("c", after("a", "b"), input(`{"x": "${steps.?a.output.n.orValue(1)}"}`)), `{"x":17}`, 1},
+		"an optional step by an index":  {newStep("c", after("a", "b"), input(`{"x": "${steps[?'a'].?output.?n.orValue(1)}"}`)), `{"x":17}`, 1},
+		"an optional computed name":     {newStep("c", after("a", "b"), input(`{"x": "${steps[?'a' + ''].output.n.orValue(1)}"}`)), `{"x":17}`, 2},
+		"all steps, to go through them": {newStep("c", after("a", "b"), input(`{"x": "${steps.exists(s, steps.?a.phase.orValue('') == 'Failed')}"}`)), `{"x":false}`, 2},
+		"another field of an optional step": {
+			newStep("c", after("a", "b"), when("steps.?a.phase.orValue('') == 'Succeeded' && steps[?'b'].?error.orValue(null) == null"), input(`{}`)),
+			`{}`, 0,
+		},
 		"nothing of it": {
 			newStep("c", after("a", "b"), when("steps.a.phase == 'Succeeded' && steps.a.error == null"), input(`{"x": "${steps.a.outputRef.size > 0}"}`)),
 			`{"x":true}`, 0,
@@ -237,6 +244,32 @@ func TestExpressionsReadOutputsInTheObjectStore(t *testing.T) {
 				t.Errorf("input (-want +got):\n%s", diff)
 			}
 			o.again(t, run, out.Dispatch[0])
+		})
+	}
+}
+
+// A step that asks for an output by `steps.?NAME` has to do with no other one, however large that
+// is or lost.
+//
+// mutation: an optional read that counts as one of all steps makes both fail.
+func TestAnOptionalReadIsOfNoOtherOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		others string
+		lost   bool
+	}{"others are large": {text(5 << 20), false}, "another one is lost": {text(100 << 10), true}} {
+		t.Run(name, func(t *testing.T) {
+			o, run := objects{}, newRun(newStep("fetch"), newStep("a"), newStep("b"))
+			run.Spec.Finally = []v1alpha1.Step{newStep("tell", input(`{"x":"${steps.?fetch.output.?title.orValue('none')}"}`))}
+			advance(t, run, epoch)
+			b := o.put("b", 1, c.others)
+			o.advance(t, run, epoch, o.put("a", 1, c.others), b)
+			if c.lost {
+				delete(o, b.Result.OutputRef.Name)
+			}
+			out := o.advance(t, run, epoch.Add(time.Second), succeeded("fetch", 1, `{"title":"news"}`))
+			if len(out.Dispatch) != 1 || string(out.Dispatch[0].Input) != `{"x":"news"}` {
+				t.Errorf("dispatched %v, error %+v", out.Dispatch, run.Status.Steps[3].Error)
+			}
 		})
 	}
 }

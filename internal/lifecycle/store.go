@@ -75,23 +75,37 @@ func (o *store) keep(r *Result) (kept, *v1alpha1.StepError) {
 	if len(r.Result.Output) == 0 {
 		return kept{}, nil
 	}
-	canonical, err := bounds.Canonical(r.Result.Output, o.pause)
+	plain, err := bounds.Plain(r.Result.Output, o.pause)
 	o.rest()
 	switch {
 	case err != nil:
 		return kept{}, rejected("output: " + err.Error())
-	case string(canonical) == "null": // the schema has no null: a null output is an absent one
+	case string(plain) == "null": // the schema has no null: a null output is an absent one
 		return kept{}, nil
-	case len(canonical) <= bounds.MaxOutputBytes && o.used+len(canonical) <= o.room:
-		return kept{output: &runtime.RawExtension{Raw: canonical}}, nil
 	}
-	return o.moved(protocol.NewOutputRef(r.ID, canonical), canonical)
+	if text := o.fitting(plain, bounds.MaxOutputBytes, 0); text != nil {
+		return kept{output: &runtime.RawExtension{Raw: text}}, nil
+	}
+	return o.moved(protocol.NewOutputRef(r.ID, plain), plain)
+}
+
+// fitting is an output as status has it, in the place of so many bytes there; nil: it has more than
+// most bytes, finds no room, or is nested too deep for tools that list runs. Then it goes to the
+// object store, where nothing is lost.
+func (o *store) fitting(plain []byte, most, had int) []byte {
+	if len(plain) > most || document.Deeper(plain, bounds.MaxInputDepth) {
+		return nil
+	}
+	if text := bounds.InStatus(plain); len(text) <= most && o.used-had+len(text) <= o.room {
+		return text
+	}
+	return nil
 }
 
 // keepOne is keep for what a decision may have two hundred of: results of 95 KiB, of which each may
-// have six times that in canonical form. What goes beyond the bytes that are stored at once waits:
-// the next decision knows by the bytes as they came which of them are stored, and does not make
-// these canonical again.
+// have four times that in canonical form: 1e20 has 21 digits. What goes beyond the bytes that are
+// stored at once waits: the next decision knows by the bytes as they came which of them are stored,
+// and does not make these canonical again.
 func (o *store) keepOne(r *Result) (kept, *v1alpha1.StepError) {
 	if len(r.Result.Output) <= bounds.MaxOutputBytes {
 		return o.keep(r)
@@ -258,37 +272,48 @@ func (o *store) parts(refs []v1alpha1.OutputReference) (all [][]byte, problem *v
 // listsAround is how many lists are around the output of an item as it is kept: [[item, output]].
 const listsAround = 2
 
-// ofItem is the output of an item as it is kept; one that its worker put into the object store has
-// to be loaded first.
-func (o *store) ofItem(r *Result) (raw json.RawMessage, lacking bool, problem *v1alpha1.StepError) {
-	found := facts.Payload{Data: r.Result.Output}
-	if ref := r.Result.OutputRef; ref != nil {
-		p := o.known[ref.Name]
-		switch problem = referenceProblem(r.ID, *ref); {
-		case problem != nil:
-			return nil, false, problem
-		case p.Problem != "":
-			return nil, false, rejected("outputRef: " + p.Problem)
-		case p.Data == nil:
-			return nil, o.lack(&render.MissingError{Refs: []protocol.OutputRef{*ref}}), nil
-		}
-		found = p
-	}
+// ofItem is the output of an item as it is kept, of which so many bytes are left; one that its
+// worker put into the object store has to be loaded first.
+func (o *store) ofItem(r *Result, left int) (raw json.RawMessage, lacking bool, problem *v1alpha1.StepError) {
+	found, lacking, problem := o.asSent(r)
 	if len(found.Data) == 0 {
-		return nil, false, nil
+		return nil, lacking, problem
 	}
 	value, err := found.Parse(o.pause)
-	if err == nil {
-		raw, err = bounds.CanonicalOf(value, o.pause)
-	}
 	if err != nil {
 		return nil, false, rejected("output: " + err.Error())
 	}
-	if string(raw) == "null" {
-		raw = nil
+	if value.Kind() == document.Null {
+		return nil, false, nil
 	}
-	if document.Deeper(raw, document.MaxNesting-listsAround) {
+	raw, err = bounds.PlainOf(value, left, o.pause)
+	switch {
+	case errors.Is(err, document.ErrTooLarge):
+		return nil, false, report.ItemsTooLarge()
+	case err != nil:
+		return nil, false, rejected("output: " + err.Error())
+	case document.Deeper(raw, document.MaxNesting-listsAround):
 		return nil, false, rejected("output: it is nested too deep to be put into a list")
+	default:
+		return raw, false, nil
 	}
-	return raw, false, nil
+}
+
+// asSent is the output of an item as its worker sent it; none has no data.
+func (o *store) asSent(r *Result) (found facts.Payload, lacking bool, problem *v1alpha1.StepError) {
+	ref := r.Result.OutputRef
+	if ref == nil {
+		return facts.Payload{Data: r.Result.Output}, false, nil
+	}
+	p := o.known[ref.Name]
+	switch problem = referenceProblem(r.ID, *ref); {
+	case problem != nil:
+		return facts.Payload{}, false, problem
+	case p.Problem != "":
+		return facts.Payload{}, false, rejected("outputRef: " + p.Problem)
+	case p.Data == nil:
+		return facts.Payload{}, o.lack(&render.MissingError{Refs: []protocol.OutputRef{*ref}}), nil
+	default:
+		return p, false, nil
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -45,7 +46,7 @@ func (a *workflows) submitCommand() *cobra.Command {
   kubectl syncopate submit report --input region=eu --input count=3 --wait
 
 The value of an input is text where the parameter is a string, and JSON where it is not. NAME:=JSON is JSON in any case. If you may
-not see the workflow, a value that is JSON is taken for JSON: write name:='"3"' for the text 3.`,
+not see the workflow, or the revision that you name, a value that is JSON is taken for JSON: write name:='"3"' for the text 3.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeWorkflows,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -84,16 +85,16 @@ func (a *workflows) submit(ctx context.Context, workflow string, s *submission) 
 		return err
 	}
 	ref := &v1alpha1.WorkflowReference{Name: workflow, Revision: s.revision}
-	var parameters []v1alpha1.Parameter
-	if w != nil {
-		parameters = w.Spec.Parameters
-		if s.revision != "" {
-			if ref.Revision, err = a.fullRevision(ctx, c, w, s.revision); err != nil {
-				return err
-			}
+	if w != nil && s.revision != "" {
+		if ref.Revision, err = a.fullRevision(ctx, c, w, s.revision); err != nil {
+			return err
 		}
 	}
-	inputs, err := inputsOf(s.inputs, parameters, w != nil)
+	parameters, known, err := a.parametersOf(ctx, c, w, ref.Revision)
+	if err != nil {
+		return err
+	}
+	inputs, err := inputsOf(s.inputs, parameters, known)
 	if err != nil {
 		return err
 	}
@@ -102,6 +103,26 @@ func (a *workflows) submit(ctx context.Context, workflow string, s *submission) 
 	}}
 	run.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: s.name, GenerateName: workflow + "-"}
 	return a.start(ctx, c, run, s)
+}
+
+// parametersOf are those of a revision of a Workflow; "": the current one. Of one that may not be
+// read, or a Workflow that is nil, they are not known.
+func (a *workflows) parametersOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) (all []v1alpha1.Parameter, known bool, err error) {
+	if w == nil {
+		return nil, false, nil
+	}
+	current, err := a.fullRevision(ctx, c, w, "current")
+	switch {
+	case err != nil:
+		return nil, false, err
+	case revision == "" || revision == current:
+		return w.Spec.Parameters, true, nil
+	}
+	content, err := reads.Readable(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
+	if content == nil {
+		return nil, false, err
+	}
+	return content.Parameters(), true, nil
 }
 
 // start creates a run, and waits for its end if that was asked for.

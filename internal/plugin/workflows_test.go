@@ -49,6 +49,7 @@ type starter struct {
 	phase  v1alpha1.RunPhase
 	large  bool    // its outputs are in the object store
 	hidden bool    // Workflows may not be seen
+	unread bool    // nor what their revisions have
 	down   []error // what reads of runs get first; nil: what is there
 	since  string  // of which version lists are
 	poor   bool    // runs may not be listed
@@ -66,6 +67,9 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 			}
 			if !is && s.hidden {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
+			}
+			if _, is := o.(*appsv1.ControllerRevision); is && s.unread {
+				return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}, key.Name, errors.New("no"))
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -327,6 +331,45 @@ func TestSubmit_ARunThatWasSilentForLong(t *testing.T) {
 				t.Errorf("%v", err)
 			case !poor && (err != nil || !strings.HasSuffix(out, "run mine succeeded\n")):
 				t.Errorf("%q, %v", out, err)
+			}
+		})
+	}
+}
+
+// The current version of the Workflow says nothing of the parameters of another one. Where those
+// may not be read, it is as if the Workflow may not.
+//
+// mutation: inputs by the parameters of the current version make all but its own fail.
+func TestSubmit_MakesInputsOfTheRevisionThatIsNamed(t *testing.T) {
+	w, r, revision := reportOf(t, "t", 2)
+	before := w.DeepCopy()
+	before.Spec.Parameters = []v1alpha1.Parameter{{Name: "region", Type: v1alpha1.ParameterArray}, {Name: "count"}}
+	data, old, err := template.Encode(&before.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := r.DeepCopy()
+	first.Name, first.CreationTimestamp, first.Data.Raw = template.ObjectName("report", old), metav1.Unix(1, 0), data
+	broken := first.DeepCopy()
+	broken.Data.Raw = []byte(`{}`)
+	for name, c := range map[string]struct {
+		first    *appsv1.ControllerRevision
+		unread   bool // what revisions have may not be read
+		revision string
+		inputs   string
+	}{
+		"another":               {first, false, old[:6], `{"count":"3","region":[1]}`},
+		"the current one":       {first, true, revision, `{"count":3,"region":"[1]"}`},
+		"the current by a word": {first, true, "current", `{"count":3,"region":"[1]"}`},
+		"one that is unread":    {first, true, old, `{"count":3,"region":[1]}`},
+		"one that is broken":    {broken, false, old, `{"count":3,"region":[1]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStarter(t, w, r, c.first)
+			s.unread = c.unread
+			s.must("submit", "report", "--revision", c.revision, "--input", "count=3", "--input", "region=[1]")
+			if len(s.made) != 1 || string(s.made[0].Spec.Inputs.Raw) != c.inputs {
+				t.Errorf("made %+v", s.made)
 			}
 		})
 	}

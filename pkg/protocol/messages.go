@@ -41,7 +41,8 @@ func StartedMsgID(id JobID, token string) string { return ResultMsgID(id, token)
 // ResultStatus says what a result is.
 type ResultStatus string
 
-// The statuses of a result. Progress is reserved.
+// The statuses of a result. Progress is reserved: until it means something, it fails the attempt as
+// any other does that is not here.
 const (
 	StatusStarted   ResultStatus = "Started"   // the worker began; more than one does no harm
 	StatusSucceeded ResultStatus = "Succeeded" // with an output
@@ -70,7 +71,8 @@ type ResultError struct {
 }
 
 // DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow,
-// and so is 1500.0 for a retryAfterMillis of 1500; its error wraps ErrResult.
+// and so is 1500.0 for a retryAfterMillis of 1500. Beside a reference an output that is null is
+// none: many serializers write null for what is absent. Its error wraps ErrResult.
 func DecodeResult(body []byte) (Result, error) {
 	// encoding/json would let it pass inside an output, and nobody who gets the output
 	// could store it.
@@ -87,6 +89,9 @@ func DecodeResult(body []byte) (Result, error) {
 	}
 	r := wire.Result
 	r.RetryAfterMillis = int64(wire.RetryAfterMillis)
+	if r.OutputRef != nil && string(r.Output) == "null" {
+		r.Output = nil
+	}
 	return r, r.check()
 }
 

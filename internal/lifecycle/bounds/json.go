@@ -3,6 +3,8 @@
 package bounds
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,33 @@ func CanonicalOf(v document.Value, pause func()) ([]byte, error) {
 		return nil, fmt.Errorf("not JSON: %w", err)
 	}
 	return canonical, nil
+}
+
+// Plain is Canonical with < > & as they are: the form of outputs in the object store. A page of
+// HTML does not count there as several times its size.
+func Plain(raw []byte, pause func()) ([]byte, error) {
+	v, err := ParseJSON(raw, pause)
+	if err != nil {
+		return nil, err
+	}
+	return PlainOf(v, document.MaxBytes, pause)
+}
+
+// PlainOf is Plain for JSON that was read, in so many bytes at most: else its error wraps
+// document.ErrTooLarge.
+func PlainOf(v document.Value, most int, pause func()) ([]byte, error) {
+	plain, err := v.Plain(most, pause)
+	if err != nil {
+		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	return plain, nil
+}
+
+// InStatus is a text of Plain as Canonical has it.
+func InStatus(plain []byte) []byte {
+	var b bytes.Buffer
+	json.HTMLEscape(&b, plain)
+	return b.Bytes()
 }
 
 // Raw is the JSON text of a field that may be absent.

@@ -41,8 +41,7 @@ const (
 	MaxFailedChars   = 4 << 10                            // failedItems of a step
 	MaxFailedBytes   = 16 << 10                           // and of a run
 	ItemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
-	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec, also in the webhook: tools that list runs read it
-	MaxDepth         = 4 << 10                            // nesting that JSON readers surely take
+	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec, also in the webhook, and of outputs in status: tools that list runs read it
 	MaxDecisionCost  = expr.MaxCost                       // what expressions may take in one pass before the others wait for the next one; at a desk, more
 	MaxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms
 	MaxQuickSpecCost = expr.MaxCost                       // of the expressions of a spec that a quick decision compiles at first sight: some 50 ms, once in a run's life

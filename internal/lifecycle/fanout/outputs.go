@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/syncopate-dev/syncopate/internal/document"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // The outputs of items are kept in status while they are small, then in the object store, as
@@ -25,7 +26,7 @@ type freshOutput struct {
 	results []int           // by index of Input.Results: the ones that say so
 }
 
-// Held are the outputs of items in status.
+// Held are the outputs of items in status, in the form in which the API server hands them back.
 func (it *Items) Held() []byte {
 	if it.St.Outputs == nil {
 		return nil
@@ -34,11 +35,12 @@ func (it *Items) Held() []byte {
 }
 
 // Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without
-// a look at those before: what a result costs must not depend on how many came earlier. The API
-// server gives the text back as it was.
+// a look at those before, but the 4 KiB in status: what a result costs must not depend on how many
+// came earlier.
 
-// WithFresh is the outputs in status and the fresh ones; nil if there are none.
-func (it *Items) WithFresh() []byte {
+// WithFresh is the outputs in status and the fresh ones, as the object store has them; nil if there
+// are none. fresh says whether there are any of the latter.
+func (it *Items) WithFresh() (text []byte, fresh bool) {
 	var parts [][]byte
 	for _, item := range slices.Sorted(maps.Keys(it.fresh)) {
 		if raw := it.fresh[item].raw; raw != nil {
@@ -46,10 +48,22 @@ func (it *Items) WithFresh() []byte {
 		}
 	}
 	if parts == nil {
-		return it.Held()
+		return it.Held(), false
 	}
 	all := slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
-	return Joined([][]byte{it.Held(), all})
+	return Joined([][]byte{it.heldPlain(), all}), true
+}
+
+// heldPlain is Held as the object store has it: outputs must not grow with each stay in status.
+func (it *Items) heldPlain() []byte {
+	held := it.Held()
+	if !bytes.Contains(held, []byte(`\u`)) {
+		return held
+	}
+	if plain, err := bounds.Plain(held, nil); err == nil {
+		return plain
+	}
+	return held // ListOf says what is wrong with it
 }
 
 // Joined is one text of several; a nil one has no outputs.

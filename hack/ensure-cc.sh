@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure that Go can use cgo, without which there is no race detector. As root on a Debian system it installs a compiler.
+# Makes sure that Go can use cgo, without which there is no race detector. On a Debian system it installs a compiler.
 set -euo pipefail
+# shellcheck source=hack/apt.sh
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 compiler=$(go env CC)
 if command -v "${compiler%% *}" >/dev/null; then
   exit 0
 fi
-if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+if can_install; then
   echo "no C compiler; installing the package gcc" >&2
-  export DEBIAN_FRONTEND=noninteractive
-  if apt-get update -qq >&2 && apt-get install -qq -y --no-install-recommends gcc libc6-dev >&2 && command -v gcc >/dev/null; then
+  if install_packages gcc libc6-dev >&2 && command -v gcc >/dev/null; then
     exit 0
   fi
 fi

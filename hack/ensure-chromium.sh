@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure that Chromium is on the PATH, with a font. As root on a Debian system it installs the packages.
+# Makes sure that Chromium is on the PATH, with a font. On a Debian system it installs the packages.
 # Without one the tests of the console in a browser are skipped; with REQUIRE_CHROMIUM=1 this fails instead.
 set -euo pipefail
+# shellcheck source=hack/apt.sh
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 found() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 
 if found >/dev/null; then
   exit 0
 fi
-if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+if can_install; then
   echo "chromium is missing; installing the package" >&2
-  export DEBIAN_FRONTEND=noninteractive
-  if apt-get update -qq >&2 && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >&2 && found >/dev/null; then
+  if install_packages chromium fonts-dejavu-core >&2 && found >/dev/null; then
     exit 0
   fi
 fi

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure that redis-server is on the PATH. As root on a Debian system it installs the package.
+# Makes sure that redis-server is on the PATH. On a Debian system it installs the package.
 # Without one the tests that need it are skipped; with REQUIRE_REDIS=1 this fails instead.
 set -euo pipefail
+# shellcheck source=hack/apt.sh
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 if command -v redis-server >/dev/null; then
   exit 0
 fi
-if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+if can_install; then
   echo "redis-server is missing; installing the package" >&2
-  export DEBIAN_FRONTEND=noninteractive
-  if apt-get update -qq >&2 && apt-get install -qq -y --no-install-recommends redis-server >&2 && command -v redis-server >/dev/null; then
+  if install_packages redis-server >&2 && command -v redis-server >/dev/null; then
     exit 0
   fi
 fi

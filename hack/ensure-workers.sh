@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes sure that the sample workers in other languages can run: python3, and node with npm and a registry that has what the Node
-# worker needs (afterwards it is in npm's cache). As root on a Debian system it installs the packages.
+# worker needs (afterwards it is in npm's cache). On a Debian system it installs the packages.
 # Without them their tests are skipped; with REQUIRE_WORKERS=1 this fails instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/apt.sh
+source hack/apt.sh
 
 missing=()
 look() {
@@ -26,18 +28,17 @@ give_up() {
 }
 
 look
-if ((${#missing[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+if ((${#missing[@]})) && can_install; then
   echo "missing: ${missing[*]}; installing the packages" >&2
   packages=()
   for program in "${missing[@]}"; do
     packages+=("${program/#node/nodejs}")
   done
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2 && apt-get install -qq -y --no-install-recommends ca-certificates "${packages[@]}" >/dev/null || true
+  install_packages ca-certificates "${packages[@]}" >/dev/null || true
   look
 fi
 if ((${#missing[@]})); then
-  give_up "missing: ${missing[*]}" "install Python 3.8 and Node 18 or newer with npm (Debian: apt-get install python3 nodejs npm)"
+  give_up "missing: ${missing[*]}" "install Python 3.9 and Node 22.15 or newer with npm (their tests pass with Node 20, too)"
 fi
 
 scratch=$(mktemp -d)

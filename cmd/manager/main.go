@@ -32,7 +32,7 @@ func main() {
 	ctx := ctrl.SetupSignalHandler()
 	ctrl.SetLogger(newLogger(ctx, &logging))
 
-	do := func() error { return start(ctx, o) }
+	do := func() error { return start(ctx, o, flag.Args()) }
 	if *page != "" {
 		do = func() error { return ask(ctx, *page) }
 	}
@@ -42,8 +42,12 @@ func main() {
 	}
 }
 
-// start checks the options and runs the operator until ctx ends.
-func start(ctx context.Context, o options) error {
+// start checks the options and runs the operator until ctx ends. There are no words beside flags:
+// the library drops all flags behind the first one.
+func start(ctx context.Context, o options, words []string) error {
+	if len(words) > 0 {
+		return fmt.Errorf("%q is no flag; switches are --name=true", words[0])
+	}
 	if err := o.complete(os.Getenv); err != nil {
 		return err
 	}

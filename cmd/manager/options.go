@@ -131,7 +131,7 @@ func (o *options) check() error {
 	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {
 		problems = append(problems, fmt.Errorf("--nats-replicas %d: need 1, 3 or 5", r))
 	}
-	problems = append(append(append(problems, o.checkOwnership()...), o.redis.check()...), o.checkBounds()...)
+	problems = append(append(append(problems, o.checkOwnership()...), o.redis.check()...), append(o.checkBounds(), o.checkGiven()...)...)
 	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
 }
 
@@ -169,6 +169,20 @@ func (o *options) checkBounds() (problems []error) {
 	}
 	if q := float32(o.kubeQPS); q == 0 || math.IsNaN(float64(q)) { // 0 would be the default of client-go
 		problems = append(problems, fmt.Errorf("--kube-api-qps %v: need more than 0, or less for no limit", o.kubeQPS))
+	}
+	return problems
+}
+
+// checkGiven lists what has to be said, and cannot be left empty.
+func (o *options) checkGiven() (problems []error) {
+	if o.metricsAddr == "" { // controller-runtime would make it :8080
+		problems = append(problems, errors.New(`--metrics-bind-address "": need an address, or 0 for none`))
+	}
+	if o.probeAddr == "" { // any port that is free
+		problems = append(problems, errors.New(`--health-probe-bind-address "": need an address`))
+	}
+	if (o.nats.certFile == "") != (o.nats.keyFile == "") {
+		problems = append(problems, errors.New("--nats-cert and --nats-key: need both, or none"))
 	}
 	return problems
 }

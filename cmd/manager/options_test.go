@@ -72,6 +72,12 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"a name with a letter works":              {[]string{"--holder=_a_"}, nil},
 		"a name of which no Lease can have much":  {[]string{"--holder=__"}, []string{`--holder "__": need a letter or a digit`}},
 		"which one leader does not need":          {[]string{"--holder=__", "--ownership=leader"}, nil},
+		"no address of metrics":                   {[]string{"--metrics-bind-address="}, []string{`--metrics-bind-address "": need an address, or 0`}},
+		"no metrics work":                         {[]string{"--metrics-bind-address=0"}, nil},
+		"no address of probes":                    {[]string{"--health-probe-bind-address="}, []string{`--health-probe-bind-address "": need an address`}},
+		"a key without its certificate":           {[]string{"--nats-key=k"}, []string{"--nats-cert and --nats-key: need both, or none"}},
+		"a certificate without its key":           {[]string{"--nats-cert=c"}, []string{"--nats-cert and --nats-key: need both, or none"}},
+		"a certificate with its key works":        {[]string{"--nats-cert=c", "--nats-key=k"}, nil},
 		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +91,22 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The library of flags stops at the first word that is none, and drops all flags behind it.
+//
+// mutation: start without its look at words goes on to what else is wrong.
+func TestAWordBetweenFlagsIsRefused(t *testing.T) {
+	var o options
+	f := flag.NewFlagSet("manager", flag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse([]string{"--nats-replicas=2", "--step-events", "true", "--require-allow-lists"}); err != nil {
+		t.Fatal(err)
+	}
+	err := start(t.Context(), o, f.Args())
+	if err == nil || !strings.Contains(err.Error(), `"true" is no flag; switches are --name=true`) {
+		t.Errorf("got %v", err)
 	}
 }
 

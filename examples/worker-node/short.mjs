@@ -26,14 +26,18 @@ async function work(m, ackWait) {
   } finally { clearInterval(ping); }
 }
 
-while (!stopping) {
+for (let wait = 1_000; !stopping;) {
   try { // the operator makes the consumer when it dispatches the topic's first job
     const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
     const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
-    while (!stopping) {
+    for (const until = Date.now() + 60_000; !stopping && Date.now() < until; wait = 1_000) { // then AckWait is read again
       const m = await consumer.next({ expires: 2_000 });
       if (m) await (stopping ? m.nak() : work(m, ackWait));
     }
-  } catch (err) { console.error(`${topic}: ${err.message}, again in a moment`); await new Promise((go) => setTimeout(go, 1_000)); }
+  } catch (err) {
+    console.error(`${topic}: ${err.message}, again in a moment`);
+    await new Promise((go) => setTimeout(go, wait * (0.5 + Math.random())));
+    wait = Math.min(2 * wait, 5_000);
+  }
 }
 await leave(nc);

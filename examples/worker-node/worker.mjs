@@ -32,10 +32,12 @@ const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.
 
 const running = new Map(); // jobs under way, by id; stop(word) ends one without a result, word is the message that settles it
 let stopping = false, pulls = 0; // those that are open
+const ending = new AbortController(); // aborted when the worker stops
 const late = new Map(); // messages that come while the worker stops, by place
 const nc = await start(() => {
   if (stopping) return;
   stopping = true;
+  ending.abort();
   log("stopping");
   setTimeout(() => running.forEach((job) => job.stop("nak")), grace).unref();
 });
@@ -168,7 +170,7 @@ async function work(m, job) {
   return job.word;
 }
 
-async function take(m, ackWait) {
+async function take(m) {
   const job = read(m);
   if (!job) return m.term("not a job");
   if (Date.now() >= job.deadline) { // said aloud: a wrong clock here drops good jobs
@@ -178,7 +180,10 @@ async function take(m, ackWait) {
   const first = running.get(job.id), place = `${m.seq} ${m.timestampNanos}`; // which all deliveries of a message have in common
   if (first) { // NATS was away, or has lost data
     log(`${job.id}: is at work here already`);
-    if (first.messages.has(place)) return;
+    if (first.messages.has(place)) { // the server takes no NAK of a delivery by a consumer that was made anew since
+      if (first.messages.get(place)) first.messages.set(place, m);
+      return;
+    }
     // A stream never goes back in its sequences: one that was stored before and has no lower one is gone. What is said of it would count
     // for the message in its place, which may be another job's.
     for (const [at, old] of first.messages) if (old && old.seq >= m.seq && old.timestampNanos < m.timestampNanos) first.messages.set(at, undefined);
@@ -188,11 +193,13 @@ async function take(m, ackWait) {
   }
   if (stopping) return late.set(place, m);
   job.messages = new Map([[place, m]]); // several if the stream has several messages of the job
-  const ping = setInterval(() => {
+  let ping, end;
+  const tell = () => {
     job.messages.forEach((m) => m?.working());
     begin(job);
-  }, ackWait / 3);
-  let end;
+    ping = setTimeout(tell, ackWait / 3);
+  };
+  ping = setTimeout(tell, ackWait / 3);
   const watch = () => { // looks again after the 24.8 days that a timer can have
     const left = job.deadline - Date.now();
     end = left > 0 ? setTimeout(watch, Math.min(left, 2 ** 31 - 1)) : job.stop("ack");
@@ -201,27 +208,47 @@ async function take(m, ackWait) {
   running.set(job.id, job);
   try {
     const word = await work(m, job);
-    clearInterval(ping);
+    clearTimeout(ping);
     [...job.messages.values()].reverse().forEach((m) => m?.[word]()); // if it is lost, the job comes again and does no harm
   } finally {
-    clearInterval(ping);
+    clearTimeout(ping);
     clearTimeout(end);
     running.delete(job.id);
   }
 }
 
+let ackWait = 30_000, binding; // milliseconds; the consumer, or the search for it
+async function look() {
+  const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
+  ackWait = (await consumer.info(true)).config.ack_wait / 1e6;
+  return consumer;
+}
+setInterval(() => look().catch(() => {}), 60_000).unref(); // who lowers AckWait restarts no worker; of what fails the next pull tells
+
+// bind waits for the consumer, which the operator makes when it dispatches the topic's first job. One slot asks, for all; less and less
+// often while the server says that there is none.
+const bind = () => binding ??= (async () => {
+  for (let wait = 1_000; !stopping; wait = Math.min(2 * wait, 10_000)) {
+    try { return await look(); } catch (err) {
+      log(`${err.message}, again in a moment`);
+      if (!(err instanceof JetStreamApiError)) wait = 1_000;
+    }
+    await sleep(wait * (0.5 + Math.random()), undefined, { signal: ending.signal }).catch(() => {});
+  }
+})();
+
 // slot does one job after the other: none waits in this process while another worker could do it.
 async function slot() {
   while (!stopping) {
-    try { // the operator makes the consumer when it dispatches the topic's first job
-      const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
-      const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
+    try {
+      const consumer = await bind();
       while (!stopping) {
         pulls++;
         const m = await consumer.next({ expires: 2_000 }).finally(() => pulls--);
-        if (m) await take(m, ackWait);
+        if (m) await take(m);
       }
     } catch (err) {
+      binding = undefined;
       log(`${err.message}, again in a moment`);
       await sleep(500 + 1500 * Math.random());
     }

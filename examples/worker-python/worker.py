@@ -16,6 +16,7 @@ BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in a result, of one at all, of a piece of it
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
+REFRESH, MOST_BIND = 60, 10  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
 LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
 LONGEST_WAIT = 2**53 - 1  # milliseconds of a Retry; the operator caps it much lower
 PING_EVERY, SEND_TIMEOUT = 5, 5  # seconds: a connection is dropped after two pings without an answer, and when it takes nothing for that time
@@ -274,6 +275,8 @@ class Job:
         """Notes a message of its own. A stream never goes back in its sequences: one that was stored before and has no lower one is gone."""
         at = place(ack)
         if at in self.acks:
+            if self.acks[at]:  # the server takes no NAK of a delivery by a consumer that was made anew since
+                self.acks[at] = ack
             return
         for old in list(self.acks):
             if old[0] >= at[0] and old[1] < at[1]:
@@ -311,6 +314,7 @@ class Worker:
         self.nats, self.topic, self.handle = nats, topic, handle
         self.consumer = f"{STREAM}.{topic.replace('.', '_')}"
         self.stopping, self.running = threading.Event(), {}  # jobs by id
+        self.binding, self.bound, self.ack_wait = threading.Lock(), False, 30  # bound: the consumer is there, as far as is known
         self.lock, self.pulls, self.late = threading.Lock(), 0, {}  # pulls that are open; acks of what comes while the worker stops
         nats.subscribe(f"{PREFIX}.control.*", self.control)
 
@@ -320,6 +324,7 @@ class Worker:
         slots = [threading.Thread(target=self.slot) for _ in range(CONCURRENCY)]
         for slot in slots:
             slot.start()
+        threading.Thread(target=self.refresh, daemon=True).start()
         wait()
         self.stopping.set()
         log(f"{self.topic}: stopping")
@@ -339,16 +344,36 @@ class Worker:
     def info(self):
         return json.loads(self.nats.request(f"$JS.API.CONSUMER.INFO.{self.consumer}").body)
 
+    def bind(self):
+        """Waits for the consumer, which the operator makes when it dispatches the first job of the topic. One slot asks, for all."""
+        with self.binding:
+            wait = 1
+            while not self.bound and not self.stopping.is_set():
+                info = self.info()
+                if "error" not in info:
+                    self.ack_wait, self.bound = info["config"]["ack_wait"] / 1e9, True
+                    return
+                log(f"{self.topic}: {info['error']['description']}; looking again in a moment")
+                self.stopping.wait(random.uniform(0.5, 1.5) * wait)
+                wait = min(2 * wait, MOST_BIND)
+
+    def refresh(self):
+        """Reads AckWait again now and then: who lowers it restarts no worker."""
+        while not self.stopping.wait(REFRESH):
+            try:
+                self.ack_wait = self.info()["config"]["ack_wait"] / 1e9
+            except (ConnectionError, KeyError):
+                pass  # the next pull tells of it
+
     def slot(self):
         """Does one job after the other: none waits in this process while another worker could do it."""
         while not self.stopping.is_set():
             try:
-                info = self.info()
-                if "error" in info:  # the operator makes the consumer when it dispatches the first job of the topic
-                    raise ConnectionError(info["error"]["description"])
+                self.bind()
                 while not self.stopping.is_set():
-                    self.pull(info["config"]["ack_wait"] / 1e9)
+                    self.pull()
             except Exception as err:  # whatever it is, a slot that ended would be missed until the next start
+                self.bound = False
                 log(f"{self.topic}: {type(err).__name__}: {err}; looking again in a moment")
                 self.stopping.wait(random.uniform(0.5, 2))
         with self.lock:
@@ -359,7 +384,7 @@ class Worker:
         except ConnectionError as err:
             log(f"jobs that came late come again after AckWait: {err}")
 
-    def pull(self, ack_wait):
+    def pull(self):
         with self.lock:
             if self.stopping.is_set():
                 return
@@ -390,16 +415,16 @@ class Worker:
             log(f"{job.id}: is at work here already")
             return first.join(message.reply)
         try:
-            word = self.work(job, ack_wait)
+            word = self.work(job)
         finally:
             del self.running[job.id]  # before the acks: NATS may have lost the result before another message of the job comes
         for ack in reversed(job.open()):
             self.nats.publish(ack, word)  # if it is lost, the job comes again and does no harm
 
-    def work(self, job, ack_wait):
+    def work(self, job):
         """Does a job, publishes its result, and gives the word that settles it."""
         done = threading.Event()
-        threading.Thread(target=self.keep, args=(job, ack_wait / 3, done), daemon=True).start()
+        threading.Thread(target=self.keep, args=(job, done), daemon=True).start()
         try:
             self.begin(job)
             about = {"messaging.system": "nats", "messaging.operation.type": "process", "messaging.destination.name": self.topic,
@@ -498,9 +523,9 @@ class Worker:
                 raise
         return {"name": name, "digest": "sha256:" + sha.hexdigest(), "size": len(output)}
 
-    def keep(self, job, every, done):
+    def keep(self, job, done):
         """Tells the server that the job is under way, and ends it at its deadline."""
-        while not done.wait(max(0, min(every, job.deadline - time.time()))):
+        while not done.wait(max(0, min(self.ack_wait / 3, job.deadline - time.time()))):
             if time.time() >= job.deadline:
                 return job.stop(ACK)
             try:

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -40,7 +39,7 @@ type atWork struct {
 // delivered is a message, and where it is in the stream.
 type delivered struct {
 	place
-	jetstream.Msg
+	*nats.Msg
 }
 
 // place is where a message is in the stream. In one that was made anew another message may have the
@@ -53,7 +52,7 @@ type place struct {
 // add notes a message. It says yes if that begins a job, which then has that context, and leaves
 // when remove is called. A message of its own of a job at work is pinged and settled as that job's
 // first one is, and Started is said once more: the stream of results may be a new one, too.
-func (r *running) add(ctx context.Context, id protocol.JobID, at place, msg jetstream.Msg) (job context.Context, one *atWork, first bool) {
+func (r *running) add(ctx context.Context, id protocol.JobID, at place, msg *nats.Msg) (job context.Context, one *atWork, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if one = r.jobs[id]; one != nil {
@@ -71,7 +70,7 @@ func (r *running) add(ctx context.Context, id protocol.JobID, at place, msg jets
 }
 
 // joins notes a message if its job is at work.
-func (r *running) joins(id protocol.JobID, at place, msg jetstream.Msg) bool {
+func (r *running) joins(id protocol.JobID, at place, msg *nats.Msg) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.jobs[id]
@@ -85,8 +84,17 @@ func (r *running) joins(id protocol.JobID, at place, msg jetstream.Msg) bool {
 // sequences, so a message that was stored before this one and has no lower place is gone with its
 // stream. What is said of it would count for the message that has its place now, which may be
 // another job's.
-func (one *atWork) join(at place, msg jetstream.Msg) {
-	if one.sealed || one.places[at] {
+//
+// A later delivery of a message takes the place of the one before: if the topic's consumer was made
+// anew, the server takes no NAK of a delivery by the one that is gone.
+func (one *atWork) join(at place, msg *nats.Msg) {
+	if one.sealed {
+		return
+	}
+	if one.places[at] {
+		if i := slices.IndexFunc(one.open, func(m delivered) bool { return m.place == at }); i >= 0 {
+			one.open[i].Msg = msg
+		}
 		return
 	}
 	one.places[at] = true

@@ -28,6 +28,9 @@ var (
 // errJob: a message is no job. It is terminated; the operator notices that nobody started.
 var errJob = errors.New("not a job")
 
+// errPullEnded: the server ended a pull for another cause than that no job came.
+var errPullEnded = errors.New("the server ended the pull")
+
 // Codes of errors that the SDK itself reports as an attempt's failure.
 const (
 	CodeError         = "Error"         // the handler's error has no code

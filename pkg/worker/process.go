@@ -26,11 +26,11 @@ const (
 )
 
 // process does one job from its delivery to its acknowledgement.
-func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Duration) {
+func (t *topic) process(ctx context.Context, msg *nats.Msg) {
 	j, err := t.parse(msg)
 	if err != nil {
-		t.log.Error(err, "Message terminated", "topic", t.name, "subject", msg.Subject())
-		t.warn(msg.TermWithReason(errJob.Error()), "terminate")
+		t.log.Error(err, "Message terminated", "topic", t.name, "subject", msg.Subject)
+		t.warn(msg.Respond([]byte("+TERM "+errJob.Error())), "terminate")
 		return
 	}
 	if now := t.clock.Now(); j.expired(now) {
@@ -48,42 +48,40 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		return
 	}
 	defer t.running.remove(one)
-	if ackWait <= 0 {
-		ackWait = defaultAckWait
-	}
-	stop := t.each(ackWait/3, func() {
+	stop := t.each(t.pingEvery, func() {
 		for _, m := range t.running.messages(one) {
 			t.warn(m.InProgress(), "tell that the job is under way")
 		}
 	})
 	defer stop() // a handler may end its goroutine: then silence gives the job to another worker
-	o := t.work(ctx, j, one, ackWait/3)
+	o := t.work(ctx, j, one)
 	all := t.running.seal(one)
 	stop()
 	for _, m := range all {
-		t.settle(ctx, m, o)
+		t.settle(ctx, m.Msg, o)
 	}
 }
 
-func (t *topic) parse(msg jetstream.Msg) (task, error) {
+func (t *topic) parse(msg *nats.Msg) (task, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return task{}, fmt.Errorf("%w: %w", errJob, err)
 	}
-	j, err := parseTask(t.names, t.name, msg.Subject(), msg.Headers(), msg.Data(), meta.NumDelivered)
+	j, err := parseTask(t.names, t.name, msg.Subject, msg.Header, msg.Data, meta.NumDelivered)
 	j.Payload, j.place = t.payload, place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
 	return j, err
 }
 
-// each calls do at every tick. stop waits for the end of that.
-func (t *topic) each(interval time.Duration, do func()) (stop func()) {
-	ticker := t.clock.NewTicker(interval)
+// each calls do after every interval, which may change meanwhile. stop waits for the end of that.
+func (t *topic) each(interval func() time.Duration, do func()) (stop func()) {
+	timer := t.clock.NewTimer(interval())
 	done := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
 			select {
-			case <-ticker.C():
+			case <-timer.C():
+				timer.Reset(interval())
 				do()
 			case <-done:
 				return
@@ -93,14 +91,14 @@ func (t *topic) each(interval time.Duration, do func()) (stop func()) {
 	return sync.OnceFunc(func() {
 		close(done)
 		all.Wait()
-		ticker.Stop()
+		timer.Stop()
 	})
 }
 
 // start publishes Started. If the server does not store it, the operator takes the job for one that
 // nobody began, and ends it; so it is published again beside the handler, until stop is called. It
 // is, too, when another message of the job has come.
-func (t *topic) start(ctx context.Context, j task, one *atWork, interval time.Duration) (stop func()) {
+func (t *topic) start(ctx context.Context, j task, one *atWork) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	publish := func() {
 		if ctx.Err() != nil || !one.unsaid.Swap(false) {
@@ -116,7 +114,7 @@ func (t *topic) start(ctx context.Context, j task, one *atWork, interval time.Du
 		}
 	}
 	publish()
-	wait := t.each(interval, publish)
+	wait := t.each(t.pingEvery, publish)
 	return func() {
 		cancel() // a try under way ends, so that the result does not wait for it
 		wait()
@@ -124,7 +122,7 @@ func (t *topic) start(ctx context.Context, j task, one *atWork, interval time.Du
 }
 
 // work calls the handler and publishes its result.
-func (t *topic) work(ctx context.Context, j task, one *atWork, interval time.Duration) outcome {
+func (t *topic) work(ctx context.Context, j task, one *atWork) outcome {
 	if !j.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.Deadline)
@@ -134,7 +132,7 @@ func (t *topic) work(ctx context.Context, j task, one *atWork, interval time.Dur
 		text := fmt.Sprintf("delivery %d, at most %d are tried", j.Delivery, t.maxDeliveries)
 		return t.answer(ctx, j, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
 	}
-	stop := t.start(ctx, j, one, interval)
+	stop := t.start(ctx, j, one)
 	defer stop()
 	output, err := t.traced(ctx, j.Job)
 	stop() // before the result, which is the last word
@@ -259,12 +257,12 @@ func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Re
 
 // settle acknowledges the job. A lost acknowledgement is harmless: the job comes again, and its
 // result is a duplicate.
-func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
+func (t *topic) settle(ctx context.Context, msg *nats.Msg, o outcome) {
 	switch o {
 	case answered:
 		ctx, cancel := briefly(context.WithoutCancel(ctx))
 		defer cancel()
-		t.warn(msg.DoubleAck(ctx), "acknowledge")
+		t.warn(msg.AckSync(nats.Context(ctx)), "acknowledge")
 	case unwanted:
 		t.warn(msg.Ack(), "acknowledge") // the operator may have withdrawn the message already: no answer is waited for
 	case returned:
@@ -273,12 +271,12 @@ func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
 }
 
 // joins says whether a job is at work here already, which then ends this message, too.
-func (t *topic) joins(msg jetstream.Msg) bool {
+func (t *topic) joins(msg *nats.Msg) bool {
 	j, err := t.parse(msg)
 	return err == nil && t.running.joins(j.ID, j.place, msg)
 }
 
-func (t *topic) giveBack(msg jetstream.Msg) { t.warn(msg.Nak(), "give back") }
+func (t *topic) giveBack(msg *nats.Msg) { t.warn(msg.Nak(), "give back") }
 
 // warn logs what cannot be helped here: the server delivers the job again when it hears nothing.
 func (t *topic) warn(err error, what string) {

@@ -236,7 +236,7 @@ func TestAStoppingWorkerDoesNotUseUpTheDeliveriesOfAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- top.pull(ctx, t.Context(), c, make(chan struct{}, 20)) }()
+	go func() { done <- top.pull(ctx, t.Context(), make(chan struct{}, 20)) }()
 	o.eventually("the pull waits at the server", func() bool { return o.state("a").NumWaiting > 0 })
 	cancel()
 	o.publish("a", job("a"), `{}`)
@@ -298,4 +298,45 @@ func TestAStoppingWorkerDoesNotGiveAJobBackThatIsAtWork(t *testing.T) {
 	if n := o.jobs(); n != 0 {
 		t.Errorf("%d jobs are left", n)
 	}
+}
+
+// A consumer that was made anew hands all jobs out again. Of the deliveries by the one that is gone
+// it takes no NAK: they have higher numbers than it has given.
+//
+// mutation: join that keeps the first delivery of a message makes this time out.
+func TestAJobIsGivenBackByItsLatestDelivery(t *testing.T) {
+	o := newOperator(t)
+	o.topicOf("a", time.Hour)
+	var calls atomic.Int32
+	w := o.worker(func(o *Options) { o.GracePeriod = -1 })
+	w.Handle("a", func(ctx context.Context, j Job) (any, error) {
+		calls.Add(1)
+		if j.ID != job("last") {
+			return "done", nil
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}, Concurrency(2))
+	stop := o.start(w)
+	for _, step := range []string{"one", "two", "three"} {
+		o.publish("a", job(step), `{}`)
+	}
+	o.eventually("the first jobs are acknowledged", func() bool { return calls.Load() == 3 && o.jobs() == 0 })
+	o.publish("a", job("last"), `{}`)
+	o.eventually("the last one is at work", func() bool { return calls.Load() == 4 })
+	if err := o.js.DeleteConsumer(t.Context(), o.names.JobsStream(), protocol.Durable("a")); err != nil {
+		t.Fatal(err)
+	}
+	o.topicOf("a", time.Hour)
+	o.eventually("it is delivered again", func() bool {
+		return strings.Contains(strings.Join(o.logs.all(), "\n"), "Job is at work here already")
+	})
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	again := make(chan struct{})
+	other := o.worker()
+	other.Handle("a", func(context.Context, Job) (any, error) { close(again); return "done", nil })
+	o.start(other)
+	within(t, "another worker has the job", again)
 }

@@ -3,10 +3,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,7 +30,8 @@ type topic struct {
 	limited       bool // to as many deliveries
 	maxDeliveries int
 
-	jobs sync.WaitGroup
+	ackWait atomic.Int64 // nanoseconds, as the consumer says
+	jobs    sync.WaitGroup
 }
 
 // run pulls until pulls ends, then waits for the jobs, whose contexts come from work.
@@ -39,9 +43,11 @@ func (t *topic) run(pulls, work context.Context) error {
 		if consumer == nil {
 			return err
 		}
+		stop := t.each(func() time.Duration { return refreshInterval }, func() { t.refresh(pulls) })
 		for err == nil && pulls.Err() == nil {
-			err = t.pull(pulls, work, consumer, slots)
+			err = t.pull(pulls, work, slots)
 		}
+		stop()
 		if pulls.Err() != nil {
 			return nil
 		}
@@ -51,11 +57,11 @@ func (t *topic) run(pulls, work context.Context) error {
 }
 
 // bind waits for the topic's durable, which the operator makes. It gives nil when ctx ended,
-// or with ErrConnectionClosed.
+// or with ErrConnectionClosed. A fleet whose topic has none asks less and less often.
 func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
-	said := ""
+	said, wait := "", t.options.BindInterval
 	for ctx.Err() == nil {
-		c, err := t.js.Consumer(ctx, t.names.JobsStream(), protocol.Durable(t.name))
+		c, err := t.consumer(ctx)
 		switch {
 		case err == nil:
 			t.log.Info("Taking jobs", "topic", t.name, "concurrency", t.concurrency)
@@ -65,9 +71,43 @@ func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
 		case ctx.Err() == nil:
 			said = t.tellWait(said, err)
 		}
-		t.sleep(ctx, t.jittered(t.options.BindInterval))
+		t.sleep(ctx, t.jittered(wait))
+		wait = t.nextWait(wait, err)
 	}
 	return nil, nil
+}
+
+// consumer asks for the topic's durable.
+func (t *topic) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	c, err := t.js.Consumer(ctx, t.names.JobsStream(), protocol.Durable(t.name))
+	if err != nil {
+		return nil, err
+	}
+	t.ackWait.Store(int64(c.CachedInfo().Config.AckWait))
+	return c, nil
+}
+
+// nextWait is how long bind waits after it has waited that long, and was told this.
+func (t *topic) nextWait(wait time.Duration, told error) time.Duration {
+	if errors.Is(told, jetstream.ErrConsumerNotFound) || errors.Is(told, jetstream.ErrStreamNotFound) {
+		return min(2*wait, max(t.options.BindInterval, bindCeiling))
+	}
+	return t.options.BindInterval
+}
+
+// refresh reads the consumer's AckWait once more: who lowers it restarts no worker. Of what it
+// cannot read the next pull tells.
+func (t *topic) refresh(ctx context.Context) {
+	ctx, cancel := briefly(ctx)
+	defer cancel()
+	if _, err := t.consumer(ctx); err != nil {
+		t.log.V(1).Info("Consumer not read again", "topic", t.name, "cause", err.Error())
+	}
+}
+
+// pingEvery is how often the server is told that a job is under way.
+func (t *topic) pingEvery() time.Duration {
+	return cmp.Or(time.Duration(t.ackWait.Load()), defaultAckWait) / 3
 }
 
 // tellWait says why bind waits, unless that was said before, and gives what was said.
@@ -93,39 +133,31 @@ func (t *topic) tellWait(before string, err error) string {
 // ctx ended go back when the request is over: before, the server would hand them to the same
 // request again and again, and each delivery counts. The request is not broken off, because what
 // the server sent in that moment would be lost until AckWait.
-func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan struct{}) error {
+func (t *topic) pull(ctx, work context.Context, slots chan struct{}) error {
 	n := take(ctx, slots)
 	defer func() { give(slots, n) }()
 	if n == 0 {
 		return nil
 	}
-	ackWait := c.CachedInfo().Config.AckWait
-	batch, err := c.Fetch(n, jetstream.FetchMaxWait(t.pullWait))
-	if err != nil {
-		return fmt.Errorf("pull: %w", err)
-	}
-	var late []jetstream.Msg
-	for msg := range batch.Messages() {
+	var late []*nats.Msg
+	err := t.fetch(ctx, n, 3*t.pingEvery(), func(msg *nats.Msg) {
 		if ctx.Err() != nil {
 			if !t.joins(msg) {
 				late = append(late, msg)
 			}
-			continue
+			return
 		}
 		n-- // the slot is the job's now
 		t.jobs.Go(func() {
 			defer give(slots, 1)
-			t.process(work, msg, ackWait)
+			t.process(work, msg)
 		})
-	}
+	})
 	for _, msg := range late {
 		t.giveBack(msg)
 	}
-	if err := batch.Error(); err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
+	if err != nil {
 		return fmt.Errorf("pull: %w", err)
-	}
-	if !t.nc.IsConnected() { // the library has kept the request for later, and says nothing
-		return fmt.Errorf("pull: %w", nats.ErrDisconnected)
 	}
 	return nil
 }

@@ -131,3 +131,83 @@ func TestAReleaseComesAndGoesAndTheRunsStay(t *testing.T) {
 		t.Error("the run is gone")
 	}
 }
+
+// copied is a copy of the chart.
+func copied(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "syncopate")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(moduleRoot, "charts/syncopate"))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// edit puts a text in the place of another one, which is there.
+func edit(t *testing.T, path, old, text string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), old) {
+		t.Fatalf("%s has no %q", path, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(b), old, text, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Helm 4 applies by the server, and all versions of a CRD are one field of it: who applied it
+// beside Helm has that, too. The page says how to get on.
+func TestHowAReleaseGetsOnWithCRDsThatOthersApplied(t *testing.T) {
+	r := newRelease(t)
+	upgrade := func(chart string, args ...string) error {
+		return r.helm(append([]string{"upgrade", "syncopate", chart, "--reset-then-reuse-values"}, args...)...)
+	}
+	crds := func(args ...string) {
+		t.Helper()
+		program := filepath.Join(server.env.BinaryAssetsDirectory, "kubectl")
+		if _, err := run(nil, program, append([]string{"--kubeconfig", r.kubeconfig, "apply", "--server-side", "-k", "config/crd"}, args...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conflict := func(when string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "conflict") {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	changed := func(to string) string {
+		dir := copied(t)
+		edit(t, filepath.Join(dir, "files/crds/syncopate.dev_semaphores.yaml"), "jsonPath: .metadata.c", "description: "+to+"\n      jsonPath: .metadata.c")
+		return dir
+	}
+	crds() // as kustomize does
+	const chart = "charts/syncopate"
+	if err := r.helm("install", "syncopate", chart, "--create-namespace", "--set", "image.tag=dev", "--set", "nats.storage=16Gi", "--take-ownership"); err != nil {
+		t.Fatal(err)
+	}
+	conflict("after kustomize", upgrade(changed("one")))
+	if err := upgrade(changed("one"), "--force-conflicts"); err != nil {
+		t.Error(err)
+	}
+	if err := upgrade(changed("two")); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	crds("--force-conflicts", "--field-manager=helm")
+	if err := upgrade(changed("three")); err != nil {
+		t.Errorf("after a repair in the name of Helm: %v", err)
+	}
+	crds("--force-conflicts")
+	conflict("after a repair by kubectl", upgrade(changed("four")))
+
+	older := copied(t)
+	edit(t, filepath.Join(older, "values.schema.json"), `        "storage": {"type"`, `        "notYet": {"type"`)
+	edit(t, filepath.Join(older, "values.yaml"), "  storage: \"\" #", "  #")
+	if err := upgrade(older, "--set", "crds.install=false"); err == nil || !strings.Contains(err.Error(), "storage") {
+		t.Errorf("a value that an older chart does not have: %v", err)
+	}
+	if err := upgrade(older, "--set", "crds.install=false", "--set", "nats.storage=null"); err != nil {
+		t.Errorf("without it: %v", err)
+	}
+}

@@ -60,7 +60,7 @@ type StepStatus struct {
 	// nextAttemptAt is when a backing-off step is tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
-	// outputRef is where the worker's output is, if it is too large for status.
+	// outputRef is where the worker's output is, if it is too large or too deep for status.
 	// +optional
 	OutputRef *OutputReference `json:"outputRef,omitempty"`
 	// output is what the worker, the approver or the child run returned: any JSON value of at most

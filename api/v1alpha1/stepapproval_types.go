@@ -106,8 +106,8 @@ type StepApprovalSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Comment string `json:"comment,omitempty"`
-	// output becomes the output of the step: a JSON object. One of more than 4 KiB is in outputRef
-	// of the step. Absent: none.
+	// output becomes the output of the step: a JSON object. One of more than 4 KiB, or more than
+	// 100 deep, is in outputRef of the step. Absent: none.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -174,7 +174,7 @@ type WorkflowRunStatus struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
-	// outputsRef is where outputs is, if it is too large for status.
+	// outputsRef is where outputs is, if it is too large or too deep for status.
 	// +optional
 	OutputsRef *OutputReference `json:"outputsRef,omitempty"`
 	// steps is the state of each step, in the order of spec.steps, then of spec.finally.

@@ -199,8 +199,9 @@ func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
 	}
 }
 
-// mutation: a DecodeResult that reads an int64 refuses "a wait with a fraction of 0", which is an
-// integer for the schema.
+// mutations: a DecodeResult that reads an int64 refuses "a wait with a fraction of 0", which is an
+// integer for the schema. A schema that does not ask for an object in error takes "failed with
+// null", and one that takes a null for a reference refuses "an output beside nulls".
 func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	good := golden(t)["result-succeeded"]
 	for name, tc := range map[string]struct {
@@ -221,6 +222,13 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 		"a body that is not an object": {`"Succeeded"`, false},
 		"an output and a reference":    {`{"status":"Succeeded","output":1,"outputRef":` + string(encode(t, reference())) + `}`, false},
 		"a null beside a reference":    {`{"status":"Succeeded","output":null,"outputRef":` + string(encode(t, reference())) + `}`, true},
+		"a reference beside nulls":     {`{"output":null,"status":"Succeeded","error":null,"final":null,"outputRef":` + string(encode(t, reference())) + `}`, true},
+		"an output beside nulls":       {`{"status":"Succeeded","output":7,"outputRef":null,"error":null,"final":null,"retryAfterMillis":null}`, true},
+		"null for an output":           {`{"status":"Succeeded","output":null,"outputRef":null}`, true},
+		"an error of nulls":            {`{"status":"Failed","error":{"code":null,"message":null}}`, true},
+		"a wait beside nulls":          {`{"status":"Retry","output":null,"outputRef":null,"error":null,"retryAfterMillis":null}`, true},
+		"failed with null":             {`{"status":"Failed","error":null}`, false},
+		"no status but null":           {`{"status":null}`, false},
 		"a reference that is text":     {`{"status":"Succeeded","outputRef":"` + reference().Name + `"}`, false},
 		"a reference":                  {`{"status":"Succeeded","outputRef":` + string(encode(t, reference())) + `}`, true},
 	} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,20 +107,26 @@ func (a *workflows) submit(ctx context.Context, workflow string, s *submission) 
 }
 
 // parametersOf are those of a revision of a Workflow; "": the current one. Of one that may not be
-// read, or a Workflow that is nil, they are not known.
+// read, or a Workflow that is nil, they are not known. Its error says that there is none to follow.
 func (a *workflows) parametersOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) (all []v1alpha1.Parameter, known bool, err error) {
-	if w == nil {
+	switch {
+	case w == nil:
 		return nil, false, nil
+	case revision == "":
+		return w.Spec.Parameters, true, nil
 	}
 	current, err := a.fullRevision(ctx, c, w, "current")
 	switch {
 	case err != nil:
 		return nil, false, err
-	case revision == "" || revision == current:
+	case revision == current:
 		return w.Spec.Parameters, true, nil
 	}
-	content, err := reads.Readable(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
-	if content == nil {
+	content, err := reads.Revision(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, false, nil
+	case err != nil:
 		return nil, false, err
 	}
 	return content.Parameters(), true, nil

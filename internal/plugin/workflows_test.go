@@ -49,7 +49,7 @@ type starter struct {
 	phase  v1alpha1.RunPhase
 	large  bool    // its outputs are in the object store
 	hidden bool    // Workflows may not be seen
-	unread bool    // nor what their revisions have
+	unread error   // what reads of revisions get; nil: what is there
 	down   []error // what reads of runs get first; nil: what is there
 	since  string  // of which version lists are
 	poor   bool    // runs may not be listed
@@ -68,8 +68,8 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 			if !is && s.hidden {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
 			}
-			if _, is := o.(*appsv1.ControllerRevision); is && s.unread {
-				return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}, key.Name, errors.New("no"))
+			if _, is := o.(*appsv1.ControllerRevision); is && s.unread != nil {
+				return s.unread
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -339,7 +339,8 @@ func TestSubmit_ARunThatWasSilentForLong(t *testing.T) {
 // The current version of the Workflow says nothing of the parameters of another one. Where those
 // may not be read, it is as if the Workflow may not.
 //
-// mutation: inputs by the parameters of the current version make all but its own fail.
+// mutations: inputs by the parameters of the current version make all but its own fail, and a
+// revision that cannot be decoded, taken for one that may not be read, the last ones.
 func TestSubmit_MakesInputsOfTheRevisionThatIsNamed(t *testing.T) {
 	w, r, revision := reportOf(t, "t", 2)
 	before := w.DeepCopy()
@@ -352,26 +353,47 @@ func TestSubmit_MakesInputsOfTheRevisionThatIsNamed(t *testing.T) {
 	first.Name, first.CreationTimestamp, first.Data.Raw = template.ObjectName("report", old), metav1.Unix(1, 0), data
 	broken := first.DeepCopy()
 	broken.Data.Raw = []byte(`{}`)
+	revisions := schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	forbidden, gone := apierrors.NewForbidden(revisions, "", errors.New("no")), apierrors.NewNotFound(revisions, "")
 	for name, c := range map[string]struct {
 		first    *appsv1.ControllerRevision
-		unread   bool // what revisions have may not be read
+		unread   error
 		revision string
 		inputs   string
+		fails    string
 	}{
-		"another":               {first, false, old[:6], `{"count":"3","region":[1]}`},
-		"the current one":       {first, true, revision, `{"count":3,"region":"[1]"}`},
-		"the current by a word": {first, true, "current", `{"count":3,"region":"[1]"}`},
-		"one that is unread":    {first, true, old, `{"count":3,"region":[1]}`},
-		"one that is broken":    {broken, false, old, `{"count":3,"region":[1]}`},
+		"another":                  {first, nil, old[:6], `{"count":"3","region":[1]}`, ""},
+		"the current one":          {first, forbidden, revision, `{"count":3,"region":"[1]"}`, ""},
+		"the current by a word":    {first, forbidden, "current", `{"count":3,"region":"[1]"}`, ""},
+		"one that is unread":       {first, forbidden, old, `{"count":3,"region":[1]}`, ""},
+		"one that is broken":       {broken, nil, old, "", "there is no such revision: the content of revision " + old},
+		"one that is gone by then": {first, gone, old, "", "ControllerRevision report-" + old + ": there is no such revision"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStarter(t, w, r, c.first)
 			s.unread = c.unread
-			s.must("submit", "report", "--revision", c.revision, "--input", "count=3", "--input", "region=[1]")
-			if len(s.made) != 1 || string(s.made[0].Spec.Inputs.Raw) != c.inputs {
-				t.Errorf("made %+v", s.made)
+			_, _, err := s.call("submit", "report", "--revision", c.revision, "--input", "count=3", "--input", "region=[1]")
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || len(s.made) > 0 {
+					t.Errorf("%v, made %+v", err, s.made)
+				}
+				return
+			}
+			if err != nil || len(s.made) != 1 || string(s.made[0].Spec.Inputs.Raw) != c.inputs {
+				t.Errorf("%v, made %+v", err, s.made)
 			}
 		})
+	}
+}
+
+// mutation: a submit that finds out a revision nobody asked for makes this fail.
+func TestSubmit_WithoutARevisionNeedsNone(t *testing.T) {
+	w, _, _ := reportOf(t, "t", 1)
+	w.Spec.Template.Steps[0].Job.Input = &runtime.RawExtension{Raw: []byte(`{"x":1e999}`)} // of which there is none
+	s := newStarter(t, w)
+	s.must("submit", "report", "--input", "count=3")
+	if len(s.made) != 1 || string(s.made[0].Spec.Inputs.Raw) != `{"count":3}` {
+		t.Errorf("made %+v", s.made)
 	}
 }
 

@@ -36,7 +36,8 @@ func (it *Items) Held() []byte {
 
 // Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without
 // a look at those before, but the 4 KiB in status: what a result costs must not depend on how many
-// came earlier.
+// came earlier. It does a little where each decision makes an object, for outputs that are large,
+// or nested 99 deep or more: when there are 24 objects, all are read and made one.
 
 // WithFresh is the outputs in status and the fresh ones, as the object store has them; nil if there
 // are none. fresh says whether there are any of the latter.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/document"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -82,21 +83,26 @@ func work(run *v1alpha1.WorkflowRun) string {
 }
 
 // takenOver are the steps that are done, and of which all that they depend on is taken over, too.
-// An output in the object store goes with the run that it is of, so such a step is done again.
+// An output in the object store goes with the run that it is of, so such a step is done again. So
+// is one with an output that stands in status deeper than one may: tools that list runs fail at it.
 func takenOver(was *v1alpha1.WorkflowRun, plan *dag.Plan) []v1alpha1.StepStatus {
 	steps := status.Align(plan.Steps, was.Status.Steps)
+	is := make([]bool, len(steps))
+	for i := range is {
+		is[i] = done(&steps[i])
+	}
 	var taken []v1alpha1.StepStatus
 	for i := range plan.Main {
-		if done(&steps[i]) && allDone(steps, plan.Ancestors(i)) {
+		if is[i] && allDone(is, plan.Ancestors(i)) {
 			taken = append(taken, asTaken(&steps[i], was.Name))
 		}
 	}
 	return taken
 }
 
-func allDone(steps []v1alpha1.StepStatus, which []int) bool {
+func allDone(is []bool, which []int) bool {
 	for _, i := range which {
-		if !done(&steps[i]) {
+		if !is[i] {
 			return false
 		}
 	}
@@ -104,7 +110,8 @@ func allDone(steps []v1alpha1.StepStatus, which []int) bool {
 }
 
 func done(s *v1alpha1.StepStatus) bool {
-	return (s.Phase == v1alpha1.StepSucceeded || s.Phase == v1alpha1.StepSkipped) && s.OutputRef == nil
+	return (s.Phase == v1alpha1.StepSucceeded || s.Phase == v1alpha1.StepSkipped) && s.OutputRef == nil &&
+		!document.Deeper(bounds.Raw(s.Output), bounds.MaxInputDepth)
 }
 
 // asTaken is a step as it ended elsewhere, without what names a job, a child run or a lock there.

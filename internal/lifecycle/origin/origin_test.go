@@ -11,12 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+
+func nested(depth int) *runtime.RawExtension {
+	return raw(strings.Repeat("[", depth) + strings.Repeat("]", depth))
+}
 
 // chain is build, deploy, announce; and notify, which cleans up.
 func chain() *v1alpha1.WorkflowRun {
@@ -106,8 +111,8 @@ func done(was, _ *v1alpha1.WorkflowRun) {
 	}
 }
 
-// mutations: allDone that is always true, done without OutputRef, or asTaken that keeps the job's
-// id, makes this fail.
+// mutations: allDone that is always true, done without OutputRef or the depth, or asTaken that
+// keeps the job's id, makes this fail.
 func TestOf_TakesOverWhatIsDone(t *testing.T) {
 	t.Parallel()
 	names := func(steps []v1alpha1.StepStatus) (all []string) {
@@ -120,9 +125,11 @@ func TestOf_TakesOverWhatIsDone(t *testing.T) {
 		adjust func(st []v1alpha1.StepStatus)
 		want   []string
 	}{
-		"build failed deploy":                    {nil, []string{"build", "scan"}},
-		"announce went on in spite of a failure": {func(st []v1alpha1.StepStatus) { st[2].Phase = v1alpha1.StepSucceeded }, []string{"build", "scan"}},
-		"the output of build is stored":          {func(st []v1alpha1.StepStatus) { st[0].OutputRef = &v1alpha1.OutputReference{Name: "x"} }, []string{"scan"}},
+		"build failed deploy":                      {nil, []string{"build", "scan"}},
+		"announce went on in spite of a failure":   {func(st []v1alpha1.StepStatus) { st[2].Phase = v1alpha1.StepSucceeded }, []string{"build", "scan"}},
+		"the output of build is stored":            {func(st []v1alpha1.StepStatus) { st[0].OutputRef = &v1alpha1.OutputReference{Name: "x"} }, []string{"scan"}},
+		"the output of build is as deep as may be": {func(st []v1alpha1.StepStatus) { st[0].Output = nested(bounds.MaxInputDepth) }, []string{"build", "scan"}},
+		"the output of build is deeper":            {func(st []v1alpha1.StepStatus) { st[0].Output = nested(bounds.MaxInputDepth + 1) }, []string{"scan"}},
 		"deploy is done, build is stored": {func(st []v1alpha1.StepStatus) {
 			st[0].OutputRef, st[1].Phase = &v1alpha1.OutputReference{}, v1alpha1.StepSucceeded
 		}, []string{"scan"}},

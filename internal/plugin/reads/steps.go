@@ -21,7 +21,7 @@ func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) 
 	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
 		return run, nil
 	}
-	content, err := Readable(ctx, c, run.Namespace, *run.Status.Workflow)
+	content, err := readable(ctx, c, run.Namespace, *run.Status.Workflow)
 	switch {
 	case err != nil:
 		return nil, err
@@ -52,7 +52,7 @@ func LocksOfWaiting(ctx context.Context, c client.Reader, runs []v1alpha1.Workfl
 		content, known := read[key]
 		if !known && len(read) < maxRevisions {
 			var err error
-			if content, err = Readable(ctx, c, run.Namespace, *run.Status.Workflow); err != nil {
+			if content, err = readable(ctx, c, run.Namespace, *run.Status.Workflow); err != nil {
 				return err
 			}
 			read[key] = content
@@ -64,8 +64,8 @@ func LocksOfWaiting(ctx context.Context, c client.Reader, runs []v1alpha1.Workfl
 	return nil
 }
 
-// Readable is what a revision of a Workflow has; nil: it is gone, or may not be read.
-func Readable(ctx context.Context, c client.Reader, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
+// readable is what a revision of a Workflow has; nil: it is gone, or may not be read.
+func readable(ctx context.Context, c client.Reader, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
 	content, err := Revision(ctx, c, namespace, r)
 	if errors.Is(err, revisions.ErrGone) || apierrors.IsForbidden(err) {
 		return nil, nil //nolint:nilnil // as it says

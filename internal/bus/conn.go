@@ -36,7 +36,7 @@ type Conn struct {
 	losses      *losses.Watch // of the streams that are watched
 	looking     sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
 	otherLosses *losses.Watch // of the others; asked by WatchStreams alone
-	there       sync.Map      // by name: streams that were there on this connection
+	removals    removals
 	recheck     chan struct{} // asks for a look at the streams now
 	generation  atomic.Uint64
 	jobs        atomic.Pointer[StreamBytes] // of the stream of jobs, as last seen; nil: it was not
@@ -102,7 +102,7 @@ func (c *Conn) observers() []nats.Option {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			c.open.Store(true)
-			c.there.Clear()     // a server that started anew removes none
+			c.removals.clear()
 			c.generation.Add(1) // the server may have come back without its data
 			c.look()
 			c.Log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())

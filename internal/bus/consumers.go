@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -47,8 +48,9 @@ func (c *Conn) ReportDrift(want, got jetstream.ConsumerConfig) {
 
 // RaiseBound lets a consumer have as many messages unanswered as wanted, if it may have fewer. What
 // it has delivered stays as it is, and so do pulls that wait. Where it may have more that is left
-// alone, and so is all else: an administrator may have changed it. got is taken as it is where the
-// server refuses, which the log tells with the consequence.
+// alone, and so is all else, but for the metadata that are wanted: an administrator may
+// have changed it. got is taken as it is where the server refuses, which the log tells
+// with the consequence.
 func RaiseBound(
 	ctx context.Context, c *Conn, stream string, want jetstream.ConsumerConfig, got jetstream.Consumer, consequence string,
 ) jetstream.Consumer {
@@ -58,6 +60,10 @@ func RaiseBound(
 	}
 	was := raised.MaxAckPending
 	raised.MaxAckPending = want.MaxAckPending
+	if raised.Metadata = maps.Clone(raised.Metadata); raised.Metadata == nil {
+		raised.Metadata = map[string]string{}
+	}
+	maps.Copy(raised.Metadata, want.Metadata)
 	call, cancel := c.Bounded(ctx) // a user of NATS that may not do it gets no answer
 	defer cancel()
 	updated, err := c.JetStream.UpdateConsumer(call, stream, raised)

@@ -55,7 +55,8 @@
 //     an outage: calls under way fail, and new ones fail at once.
 //   - A stream that vanished is created again: on the next publish, recovery, subscription or look,
 //     two seconds after it was found to be gone. Until then a server may still be removing it, and
-//     would take files of the new one along.
+//     would take files of the new one along. All callers wait for the same end.
 //   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and
-//     left alone.
+//     left alone. Only limits, replicas and bounds that are too low are raised. The bound of a
+//     topic is raised where an operator gave it, and not where somebody chose it.
 package bus

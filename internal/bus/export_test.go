@@ -52,8 +52,7 @@ func (c *Conn) Measure(info *jetstream.StreamInfo) { measure(c, info) }
 
 // AwaitsRemoval says whether a stream that is not there is made anew only after a while.
 func (c *Conn) AwaitsRemoval(stream string) bool {
-	_, was := c.there.Load(stream)
-	return was
+	return c.removals.isThere(stream)
 }
 
 // LossesOf are the losses of a stream that the metric has, by its label.
@@ -71,3 +70,10 @@ func (c *Conn) Counted() map[string]float64 {
 
 // NoteOpen does what a handler does first, when there is a connection.
 func (c *Conn) NoteOpen() { c.open.Store(true) }
+
+// NoteOutage does what Watch does when NATS does not answer.
+func (c *Conn) NoteOutage() {
+	for range pulseMisses {
+		c.heard(false)
+	}
+}

@@ -46,7 +46,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.there.Store(c.Names.PayloadsStream(), nil)
+	c.removals.sawThere(c.Names.PayloadsStream())
 	got, err := c.own(ctx, s)
 	if err != nil {
 		return nil, err

@@ -421,7 +421,11 @@ func TestWhatIsNotKnownOfStreamsIsNotShown(t *testing.T) {
 	if err := b.JetStream.DeleteStream(t.Context(), b.Names.ControlStream()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.CheckStreams(t.Context()); err != nil {
+	looked := make(chan error, 1)
+	go func() { looked <- b.CheckStreams(context.WithoutCancel(t.Context())) }()
+	bustest.Eventually(t, "the look waits for the removal", clk.HasWaiters)
+	clk.Step(bus.Removal)
+	if err := bustest.Receive(t, "the look ends", looked, 1)[0]; err != nil {
 		t.Fatal(err)
 	}
 	if got := measured(t, reg); len(got) != 4 || slices.Contains(got, "control") {

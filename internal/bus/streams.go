@@ -5,7 +5,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,9 +20,14 @@ func (c *Conn) EnsureStreams(ctx context.Context) error {
 	if !c.connected() {
 		return c.Retryable("create streams", ErrUnreachable)
 	}
+	configs := c.streamConfigs()
+	// All are looked for before the first is waited for: so their waits end at the same time.
+	for _, want := range configs {
+		lookForRemoval(ctx, c, want.Name)
+	}
+	lookForRemoval(ctx, c, c.Names.PayloadsStream())
 	// The larger ones first: once a server has promised all of its room, it makes no stream at all,
 	// also none without a limit.
-	configs := c.streamConfigs()
 	drifts, err := ensureAll(ctx, c, configs[:2])
 	if err != nil {
 		return err
@@ -93,7 +97,7 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	if err != nil {
 		return jetstream.StreamConfig{}, err
 	}
-	c.there.Store(want.Name, nil)
+	c.removals.sawThere(want.Name)
 	got, err := c.own(ctx, s)
 	if err != nil {
 		return got, err
@@ -101,34 +105,6 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	got = enlarge(ctx, c, s, got, want)
 	sawJobs(c, s.CachedInfo(), got.MaxBytes)
 	return got, nil
-}
-
-// removal is how long a server may take to remove a stream whose name it has forgotten already. It
-// took 70 ms with 64 consumers on a busy machine.
-const removal = 2 * time.Second
-
-// awaitRemoval waits until a stream is removed that was there on this connection and was deleted. A
-// server alone (2.15.2) forgets the name first, then ends the consumers, and at last removes the
-// directory of that name. Made anew before that, a stream loses its directory: it is there, stores
-// nothing and answers no publish, or has messages of the one before.
-func awaitRemoval(ctx context.Context, c *Conn, name string) error {
-	if _, was := c.there.Load(name); !was {
-		return nil
-	}
-	asking, cancel := c.Bounded(ctx)
-	_, err := c.JetStream.Stream(asking, name)
-	cancel()
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil // what is wrong is told by who asks next
-	}
-	removed, cancel := context.WithTimeout(ctx, removal)
-	defer cancel()
-	<-removed.Done()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	c.there.Delete(name)
-	return nil
 }
 
 func (c *Conn) streamConfigs() []jetstream.StreamConfig {

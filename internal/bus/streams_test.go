@@ -120,6 +120,8 @@ func TestAStreamThatSomebodyDeletesIsMadeAnewAtTheNextLook(t *testing.T) {
 	go func() { done <- b.WatchStreams(ctx) }()
 	bustest.Eventually(t, "it waits for its time", clk.HasWaiters)
 	clk.Step(bus.StreamCheck)
+	bustest.Eventually(t, "it waits for the removals, too", func() bool { return clk.Waiters() == 2 })
+	clk.Step(bus.Removal)
 	for _, stream := range gone {
 		bustest.Eventually(t, stream+" is there again", func() bool {
 			_, err := b.JetStream.Stream(t.Context(), stream)
@@ -170,5 +172,80 @@ func TestNothingIsWaitedForOnAServerThatStartedAnew(t *testing.T) {
 	bustest.Receive(t, "it is connected again", b.Recheck(), 1)
 	if b.AwaitsRemoval(b.Names.ResultsStream()) {
 		t.Error("it waits for the removal of a stream")
+	}
+}
+
+// allStreams are those that the operator makes.
+func allStreams(b *broker) []string {
+	n := b.Names
+	return []string{n.JobsStream(), n.ResultsStream(), n.DeadLettersStream(), n.ControlStream(), n.PayloadsStream()}
+}
+
+// mutations: a checkStream, or a measureOthers, that does not note what it sees.
+func TestAfterAReconnectTheRemovalOfAStreamIsWaitedForAsBefore(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, natstest.Start(t))
+	if err := b.NATS.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Receive(t, "it is connected again", b.Recheck(), 1)
+	looked(t, b)
+	for _, name := range allStreams(b) {
+		if !b.AwaitsRemoval(name) {
+			t.Errorf("%s is made anew at once", name)
+		}
+	}
+}
+
+// ensuring makes the streams of a broker beside the test.
+func ensuring(t *testing.T, b *broker) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- b.EnsureStreams(context.WithoutCancel(t.Context())) }()
+	return done
+}
+
+// deleted makes a broker whose streams are all deleted after it saw them.
+func deleted(t *testing.T) (*broker, *clocktesting.FakeClock) {
+	t.Helper()
+	clk := clocktesting.NewFakeClock(time.Now())
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.Clock = clk })
+	for _, name := range allStreams(b) {
+		if err := b.JetStream.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, clk
+}
+
+// Each publisher makes the streams for itself, with the lock of its topic.
+//
+// mutations: EnsureStreams that looks at a stream only when the one before is there; a wait of all
+// the time by each caller.
+func TestTheRemovalOfAllStreamsIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	b, clk := deleted(t)
+	first := ensuring(t, b)
+	bustest.Eventually(t, "one waits", clk.HasWaiters)
+	clk.Step(bus.Removal / 2)
+	second := ensuring(t, b)
+	bustest.Eventually(t, "another waits, too", func() bool { return clk.Waiters() == 2 })
+	clk.Step(bus.Removal / 2)
+	for _, done := range []<-chan error{first, second} {
+		if err := bustest.Receive(t, "the streams are made", done, 1)[0]; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// mutation: a wait that the pulse does not end.
+func TestAnOutageEndsTheWaitForARemoval(t *testing.T) {
+	t.Parallel()
+	b, clk := deleted(t)
+	done := ensuring(t, b)
+	bustest.Eventually(t, "it waits", clk.HasWaiters)
+	b.NoteOutage()
+	if err := bustest.Receive(t, "it ends", done, 1)[0]; !errors.Is(err, bus.ErrUnreachable) {
+		t.Error(err)
 	}
 }

@@ -98,6 +98,7 @@ func (c *Conn) checkStreams(ctx context.Context) error {
 	for _, name := range c.watched() {
 		err := c.checkStream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			c.removals.sawGone(name, c.Clock.Now())
 			unmeasured(c, name)
 			err = c.RepairStreams(ctx)
 		}
@@ -136,9 +137,11 @@ func measureOthers(ctx context.Context, c *Conn) (gone bool) {
 		before := c.otherLosses.Begin(name)
 		switch s, err := c.JetStream.Stream(ctx, name); {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
+			c.removals.sawGone(name, c.Clock.Now())
 			unmeasured(c, name)
 			gone = true
 		case err == nil:
+			c.removals.sawThere(name)
 			info := s.CachedInfo()
 			measure(c, info)
 			if !leaderless(info) {
@@ -156,6 +159,7 @@ func (c *Conn) checkStream(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	c.removals.sawThere(name)
 	measure(c, s.CachedInfo())
 	sawJobs(c, s.CachedInfo(), s.CachedInfo().Config.MaxBytes)
 	return c.check(s.CachedInfo().Config)

@@ -38,7 +38,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.MaxAckPending == 0 {
-		o.MaxAckPending = 10_000
+		o.MaxAckPending = defaultBound
 	}
 	if o.MaxTopics == 0 {
 		o.MaxTopics = 1_000

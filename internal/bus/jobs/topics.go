@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,6 +24,12 @@ const topicPulls = 16_384
 // maxTopics bounds the memory of known topics. Beyond it everything is asked for again, which is
 // slow but right.
 const maxTopics = 10_000
+
+// defaultBound is how many jobs of a topic may be with workers, unless configured otherwise.
+const defaultBound = 10_000
+
+// boundKey is where the metadata of a topic's consumer names the bound that an operator gave it.
+const boundKey = "syncopate.dev/max-ack-pending"
 
 // topics makes the consumers that workers bind to, one per topic, and remembers which exist.
 type topics struct {
@@ -143,9 +150,13 @@ func (t *topics) consumer(ctx context.Context, topic string) error {
 	return err
 }
 
-// raised is a consumer that was made with a lower bound, with the bound of now. What was refused is
-// not asked for again on this connection: a refusal may take all the time of a call.
+// raised is a consumer that was made with a lower bound, with the bound of now. One that somebody
+// else chose stays: what the workers of a topic need may break under more. What was refused is not
+// asked for again on this connection: a refusal may take all the time of a call.
 func (t *topics) raised(ctx context.Context, want jetstream.ConsumerConfig, got jetstream.Consumer) jetstream.Consumer {
+	if !boundByOperator(got.CachedInfo().Config) {
+		return got
+	}
 	generation := t.conn.Generation()
 	if kept, ok := t.kept.Load(want.Durable); ok && kept == generation {
 		return got
@@ -155,6 +166,16 @@ func (t *topics) raised(ctx context.Context, want jetstream.ConsumerConfig, got 
 		t.kept.Store(want.Durable, generation)
 	}
 	return got
+}
+
+// boundByOperator says whether a consumer has the bound that an operator gave it. Those of earlier
+// versions do not tell: of them it is the default alone.
+func boundByOperator(got jetstream.ConsumerConfig) bool {
+	given, marked := got.Metadata[boundKey]
+	if !marked {
+		return got.MaxAckPending == defaultBound
+	}
+	return given == strconv.Itoa(got.MaxAckPending)
 }
 
 func (t *topics) exists(ctx context.Context, durable string) (bool, error) {
@@ -193,5 +214,6 @@ func (t *topics) config(topic string) jetstream.ConsumerConfig {
 		MaxAckPending:     t.options.MaxAckPending,
 		MaxWaiting:        topicPulls,
 		InactiveThreshold: t.options.TopicInactivity,
+		Metadata:          map[string]string{boundKey: strconv.Itoa(t.options.MaxAckPending)},
 	}
 }

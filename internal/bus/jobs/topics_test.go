@@ -124,8 +124,8 @@ func boundOf(t *testing.T, q *Queue, topic string) int {
 // An operator that starts with a higher --nats-max-ack-pending gives it to the topics that there
 // are, while workers pull, and one with a lower takes nothing away.
 //
-// mutations: consumer without raised; one that makes the consumer anew (the job is given out
-// again); RaiseBound that lowers.
+// mutations: consumer without raised; RaiseBound without the mark; one that makes the consumer anew
+// (the job is given out again); RaiseBound that lowers.
 func TestATopicGetsAHigherBoundThatIsConfiguredLater(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -167,6 +167,69 @@ func TestATopicGetsAHigherBoundThatIsConfiguredLater(t *testing.T) {
 	publish(t, a, testJob(4))
 	if n := boundOf(t, a, topic); n != 5 {
 		t.Errorf("a lower bound: %d, want 5", n)
+	}
+	publish(t, newQueue(t, s, bound(7)), testJob(5))
+	if n := boundOf(t, a, topic); n != 7 {
+		t.Errorf("a bound that was raised before: %d, want 7", n)
+	}
+}
+
+// setBound changes how many jobs of a topic may be with workers, as `nats consumer edit` does, and
+// makes it a consumer of earlier versions if it says no more who set the bound.
+func setBound(t *testing.T, q *Queue, topic string, n int, marked bool) {
+	t.Helper()
+	stream := q.conn.Names.JobsStream()
+	c, err := q.conn.JetStream.Consumer(t.Context(), stream, protocol.Durable(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := c.CachedInfo().Config
+	edited.MaxAckPending = n
+	if !marked {
+		edited.Metadata = nil
+	}
+	if _, err := q.conn.JetStream.UpdateConsumer(t.Context(), stream, edited); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A backend that breaks under more has a bound that somebody chose for it.
+//
+// mutations: raised that raises whatever is lower, or only what is marked; a bound that is raised
+// without its mark.
+func TestABoundThatSomebodyChoseForATopicIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		made, edited int
+		marked       bool
+		now, want    int
+	}{
+		"lowered by hand":                        {10, 1, true, 10, 1},
+		"lowered by hand, and the flag is more":  {10, 1, true, 20, 1},
+		"raised by hand, and the flag is more":   {10, 15, true, 20, 15},
+		"of earlier versions, by their default":  {10, 10_000, false, 20_000, 20_000},
+		"of earlier versions, by whom is unsaid": {10, 20, false, 10_000, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.Start(t)
+			made := newQueue(t, s, func(o *config) { o.MaxAckPending = c.made })
+			publish(t, made, testJob(1))
+			setBound(t, made, testJob(1).Topic, c.edited, c.marked)
+			var told atomic.Int64
+			now := newQueue(t, s, func(o *config) {
+				o.MaxAckPending = c.now
+				o.Log = funcr.New(func(_, args string) {
+					if strings.Contains(args, "differs from the configuration") && strings.Contains(args, "max_ack_pending") {
+						told.Add(1)
+					}
+				}, funcr.Options{})
+			})
+			publish(t, now, testJob(2))
+			if n := boundOf(t, now, testJob(1).Topic); n != c.want || (told.Load() > 0) != (n != c.now) {
+				t.Errorf("the bound is %d, want %d, and that was told %d times", n, c.want, told.Load())
+			}
+		})
 	}
 }
 

@@ -77,7 +77,7 @@ func (f *auditFlags) run(ctx context.Context, a *app) error {
 		if err := ours(ctx, s.API, s.NATS); err != nil {
 			return err
 		}
-		if err := oursIsRedis(ctx, s.API, s.Quota); err != nil {
+		if err := oursIsRedis(ctx, s.API, s.Quota, s.Clock); err != nil {
 			return err
 		}
 	}

@@ -3,13 +3,18 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -106,6 +111,58 @@ func TestAudit_RepairsNothingInTheRedisOfAnotherCluster(t *testing.T) {
 	if _, _, err := p.call(line...); err != nil && strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("its own: %v", err)
 	}
+}
+
+// aged is an API server at a revision, as a restored or copied one is.
+func aged(t *testing.T, revision string, objects ...client.Object) client.Client {
+	return fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := c.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			list.SetResourceVersion(revision)
+			return nil
+		},
+	}).Build()
+}
+
+// A kubeconfig of a copy of the cluster, as a restore drill makes it, beside production's Redis.
+//
+// mutation: oursIsRedis that compares names only makes this fail.
+func TestARedisWhoseHistoryWentFurtherIsNotOurs(t *testing.T) {
+	kube := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "mine"}}
+	server := redistest.Start(t)
+	reads := store.New(server.Client(), store.Options{})
+	if err := store.RaiseRevision(t.Context(), store.New(server.Client(), store.Options{Installation: "mine"}), 30); err != nil {
+		t.Fatal(err)
+	}
+	for revision, want := range map[string]string{
+		"5":    "the API server is at revision 5, and this installation has seen 30",
+		"30":   "",
+		"31":   "",
+		"text": "", // it says nothing about its history
+	} {
+		err := oursIsRedis(t.Context(), aged(t, revision, kube), reads, eager{clocktesting.NewFakeClock(time.Unix(0, 0))})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("at %s: %v; want %q", revision, err, want)
+		}
+	}
+	if err := server.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := oursIsRedis(t.Context(), aged(t, "5", kube), reads, eager{clocktesting.NewFakeClock(time.Unix(0, 0))}); err != nil {
+		t.Errorf("a Redis that is anybody's: %v", err)
+	}
+}
+
+// eager is a clock on which timers are over when they are made.
+type eager struct{ *clocktesting.FakeClock }
+
+// NewTimer implements clock.Clock.
+func (c eager) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	c.Step(d)
+	return timer
 }
 
 // Where NATS does not answer it is not known whose Redis stands beside it.

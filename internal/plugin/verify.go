@@ -147,7 +147,7 @@ func (f *verifyFlags) flushes(ctx context.Context, a *app, o *verify.Options) er
 	if o.Redis, err = lockmgr.NewClient(config); err != nil {
 		return fmt.Errorf("configure Redis: %w", err)
 	}
-	if err := oursIsRedis(ctx, o.Kube, store.New(o.Redis, store.Options{Explain: lockmgr.Explain})); err != nil {
+	if err := oursIsRedis(ctx, o.Kube, store.New(o.Redis, store.Options{Explain: lockmgr.Explain}), o.Clock); err != nil {
 		return errors.Join(err, o.Redis.Close())
 	}
 	return nil

@@ -8,11 +8,13 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/timeline"
 )
 
 // errOtherCluster is told of a NATS or Redis that serves the operators of another cluster than the
@@ -29,13 +31,30 @@ func ours(ctx context.Context, c client.Reader, nats *bus.Conn) error {
 	return whose("NATS", err)
 }
 
-// oursIsRedis is ours for Redis. One that names no cluster is anybody's.
-func oursIsRedis(ctx context.Context, c client.Reader, r *store.Store) error {
+// oursIsRedis is ours for Redis. One that names no cluster is anybody's. One that names this
+// cluster may be that of the cluster of which this one is a copy.
+func oursIsRedis(ctx context.Context, c client.Reader, r *store.Store, timers clock.Clock) error {
 	theirs, err := store.Installation(ctx, r)
 	if err == nil {
 		err = same(ctx, c, theirs, "it says")
 	}
+	if err == nil && theirs != "" {
+		err = abreast(ctx, c, r, theirs, timers)
+	}
 	return whose("Redis", err)
+}
+
+// abreast is *timeline.BackError if Redis saw more of the history of that installation than the API
+// server has.
+func abreast(ctx context.Context, c client.Reader, r *store.Store, installation string, timers clock.Clock) error {
+	seen, err := store.RevisionOf(ctx, r, installation)
+	if err != nil || seen == 0 {
+		return err
+	}
+	if _, err = timeline.Reach(ctx, c, timers, seen); errors.Is(err, timeline.ErrOpaque) {
+		return nil
+	}
+	return err
 }
 
 // lettersOfOurs connects to the dead letters of which some are to be redriven. They may be another
@@ -108,7 +127,10 @@ func same(ctx context.Context, c client.Reader, theirs, said string) error {
 }
 
 func whose(store string, err error) error {
+	_, back := errors.AsType[*timeline.BackError](err)
 	switch {
+	case back: // it says all
+		return err
 	case errors.Is(err, errOtherCluster):
 		return fmt.Errorf("%s is that of %w", store, err)
 	case err != nil:

@@ -37,7 +37,7 @@
 //	{adm:<policy>:*}:slots, line, places, reserved, lock, limits, turn   a pool: see scripts/pool.lua
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{adm-installation}                text: the installation whose this Redis is
-//	{adm-installation}:revision       text: the highest revision of the API server that it saw (Revision)
+//	{adm-installation}:revision       text: "<installation> <revision>", the highest of the API server that it saw
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
 //

@@ -5,8 +5,10 @@ package store
 import (
 	"context"
 	_ "embed" // the script
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,36 +23,55 @@ var historyScript = redis.NewScript(historySource)
 // a history that is gone, or of another cluster that has the same name.
 //
 // Errors: *ForeignError, and those of Redis.
-func Revision(ctx context.Context, g *Store) (uint64, error) { return history(ctx, g, 0) }
-
-// RaiseRevision notes a revision that the API server had. A lower one than before changes nothing.
-//
-// Errors: as Revision.
-func RaiseRevision(ctx context.Context, g *Store, revision uint64) error {
-	_, err := history(ctx, g, revision)
-	return err
-}
-
-// history raises the mark, 0 does not, and says what it is.
-func history(ctx context.Context, g *Store, revision uint64) (uint64, error) {
+func Revision(ctx context.Context, g *Store) (uint64, error) {
 	if g.opts.Installation == "" {
 		return 0, nil
 	}
 	if err := own(ctx, g); err != nil {
 		return 0, err
 	}
+	return RevisionOf(ctx, g, g.opts.Installation)
+}
+
+// RevisionOf is Revision of that installation, for who is none and only reads.
+func RevisionOf(ctx context.Context, g *Store, installation string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	text, err := g.client.Get(ctx, revisionKey(g)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, fmt.Errorf("ask how far history went: %w", g.opts.Explain(err))
+	}
+	return markOf(text, installation), nil
+}
+
+// markOf is the revision in the mark of that installation; 0 for that of another one, and for what
+// cannot be read.
+func markOf(text, installation string) uint64 {
+	text, its := strings.CutPrefix(text, installation+" ")
+	revision, err := strconv.ParseUint(text, 10, 64)
+	if !its || err != nil {
+		return 0
+	}
+	return revision
+}
+
+// RaiseRevision notes a revision that the API server had. A lower one than before changes nothing.
+//
+// Errors: as Revision.
+func RaiseRevision(ctx context.Context, g *Store, revision uint64) error {
+	if g.opts.Installation == "" {
+		return nil
+	}
+	if err := own(ctx, g); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	keys := []string{ownerKey(g), revisionKey(g)}
-	text, err := historyScript.Run(ctx, g.client, keys, g.opts.Installation, strconv.FormatUint(revision, 10)).Text()
-	if err != nil {
-		return 0, fmt.Errorf("ask how far history went: %w", g.opts.Explain(err))
+	if err := historyScript.Run(ctx, g.client, keys, g.opts.Installation, strconv.FormatUint(revision, 10)).Err(); err != nil {
+		return fmt.Errorf("note how far history went: %w", g.opts.Explain(err))
 	}
-	mark, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("how far history went: %w", err)
-	}
-	return mark, nil
+	return nil
 }
 
 // revisionKey is the Redis key of the mark, in one slot of a Redis Cluster with the installation's.

@@ -67,7 +67,7 @@ func Own(ctx context.Context, g *Store) error {
 	before := g.whose
 	g.mu.Unlock()
 	claims := before.foreign == nil || !before.nameless.IsZero() && began.Sub(before.nameless) >= claimAfter
-	got, err := installationScript.Run(ctx, g.client, []string{ownerKey(g), revisionKey(g)}, g.opts.Installation, g.opts.TakeOver, claims).StringSlice()
+	got, err := installationScript.Run(ctx, g.client, []string{ownerKey(g)}, g.opts.Installation, g.opts.TakeOver, claims).StringSlice()
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask whose Redis this is: %w", g.opts.Explain(err))

@@ -39,8 +39,8 @@ func TestTheMarkOfHistoryIsNeverLowered(t *testing.T) {
 
 // A new cluster has lower revisions than the one whose place it takes.
 //
-// mutation: history.lua that does not compare KEYS[1] makes this fail, and so does installation.lua
-// without DEL.
+// mutation: history.lua that does not compare KEYS[1] makes this fail, and so does one that writes
+// no name.
 func TestTheMarkOfHistoryIsTheInstallationsThatRedisNames(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		s := newShared(t, client)
@@ -57,7 +57,7 @@ func TestTheMarkOfHistoryIsTheInstallationsThatRedisNames(t *testing.T) {
 		heir := s.of("b", func(o *Options) { o.TakeOver = "a" })
 		must(t, Own(t.Context(), heir), "take over")
 		must(t, RaiseRevision(t.Context(), s.a, 900), "a has not looked since")
-		saw(t, s.a, 0)
+		saw(t, s.a, 100)
 		saw(t, heir, 0)
 		must(t, RaiseRevision(t.Context(), heir, 5), "tell")
 		saw(t, heir, 5)
@@ -66,6 +66,39 @@ func TestTheMarkOfHistoryIsTheInstallationsThatRedisNames(t *testing.T) {
 		next := s.of("c")
 		must(t, Own(t.Context(), next), "the next one has it")
 		saw(t, next, 0)
+	})
+}
+
+// Versions from before the mark take Redis over, and leave it.
+//
+// mutation: marks that name nobody make this fail, and so does history.lua that leaves what is
+// another's.
+func TestTheMarkOfAnotherInstallationIsNone(t *testing.T) {
+	onEach(t, func(t *testing.T, client *redis.Client) {
+		s := newShared(t, client)
+		must(t, RaiseRevision(t.Context(), s.a, 100), "tell")
+		must(t, client.Set(t.Context(), "{adm-installation}", "b", 0).Err(), "an older operator of b takes over")
+		b := s.of("b")
+		saw(t, b, 0)
+		for _, text := range []string{"a 100", "900", "b", "b ", "b x", "b -5", "b 5 6", "b 0x9", "some text", "bb 700", "", "b 123456789012345678901"} {
+			must(t, client.Set(t.Context(), "{adm-installation}:revision", text, 0).Err(), "write %q", text)
+			saw(t, b, 0)
+			must(t, RaiseRevision(t.Context(), b, 5), "tell")
+			saw(t, b, 5)
+		}
+	})
+}
+
+// The flag may stay, also where it names the installation itself.
+//
+// mutation: installation.lua that takes the mark away makes this fail.
+func TestWhoTakesOverFromItselfKeepsTheMarkOfHistory(t *testing.T) {
+	onEach(t, func(t *testing.T, client *redis.Client) {
+		s := newShared(t, client)
+		must(t, RaiseRevision(t.Context(), s.a, 100), "tell")
+		again := s.of("a", func(o *Options) { o.TakeOver = "a" })
+		must(t, Own(t.Context(), again), "look")
+		saw(t, again, 100)
 	})
 }
 
@@ -80,13 +113,9 @@ func TestTheMarkOfHistorySurvivesWhatRedisSurvives(t *testing.T) {
 	saw(t, s.a, 0)
 }
 
-func TestAMarkOfHistoryThatCannotBeReadIsAnError(t *testing.T) {
+func TestARedisThatIsAwayHasNoMarkOfHistory(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := newShared(t, testClient(t, server.Addr()))
-	must(t, server.Set("{adm-installation}:revision", "some text"), "write")
-	if got, err := Revision(t.Context(), s.a); err == nil {
-		t.Errorf("history went to %d", got)
-	}
 	server.SetError("LOADING Redis is loading the dataset in memory")
 	for what, call := range map[string]func(context.Context) error{
 		"ask":  func(ctx context.Context) error { _, err := Revision(ctx, s.a); return err },

@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+// mutation: a deadLetterWindow in seconds.
 func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -34,11 +35,13 @@ func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 		"jobs retention": jobs.Retention, "jobs storage": jobs.Storage, "jobs ttl": jobs.AllowMsgTTL, "jobs direct": jobs.AllowDirect,
 		"results retention": results.Retention, "results discard": results.Discard, "results direct": results.AllowDirect,
 		"results subjects": len(results.Subjects), "results size": results.MaxMsgSize, "dead age": dead.MaxAge, "control age": control.MaxAge,
+		"dead window": dead.Duplicates, "jobs window": jobs.Duplicates,
 	}
 	want := map[string]any{
 		"jobs retention": jetstream.WorkQueuePolicy, "jobs storage": jetstream.FileStorage, "jobs ttl": true, "jobs direct": false,
 		"results retention": jetstream.WorkQueuePolicy, "results discard": jetstream.DiscardNew, "results direct": false,
 		"results subjects": protocol.Partitions, "results size": int32(96 << 10), "dead age": 14 * 24 * time.Hour, "control age": time.Hour,
+		"dead window": 10 * time.Minute, "jobs window": 2 * time.Minute,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("streams (-want +got):\n%s", diff)

@@ -3,6 +3,7 @@
 package lockmgr
 
 import (
+	"crypto/tls"
 	"testing"
 	"time"
 
@@ -74,5 +75,15 @@ func TestClientSettings(t *testing.T) {
 	}
 	if got.Username != "locks" || got.Password != "secret" || got.PoolSize != 64 {
 		t.Errorf("user %s, pool %d", got.Username, got.PoolSize)
+	}
+}
+
+// locks.md promises it for each connection.
+//
+// mutation: tls with an older version.
+func TestRedisIsSpokenToByTLSOfTodayOnly(t *testing.T) {
+	config, err := Files{TLS: true}.tls()
+	if err != nil || config.MinVersion < tls.VersionTLS12 {
+		t.Errorf("at least %s, %v", tls.VersionName(config.MinVersion), err)
 	}
 }

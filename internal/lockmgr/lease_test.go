@@ -287,6 +287,7 @@ func TestALateReleaseDoesNotTouchTheNextLease(t *testing.T) {
 	})
 }
 
+// mutation: giveBack with the context of its caller leaves the lock to its TTL when a process ends.
 func TestContextOfALeaseHasTheValuesOfAcquiresButNotItsEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		type key struct{}
@@ -301,7 +302,10 @@ func TestContextOfALeaseHasTheValuesOfAcquiresButNotItsEnd(t *testing.T) {
 		if got := l.Context().Value(key{}); got != "value" {
 			t.Errorf("value %v; want value", got)
 		}
-		l.Release(ctx)
+		l.Drop(ctx)
+		if owner := b.store.ownerOf(testRun); owner != "" {
+			t.Errorf("%s owns the lock after its end", owner)
+		}
 	})
 }
 

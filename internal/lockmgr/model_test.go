@@ -71,6 +71,9 @@ func (s *modelStore) peer() *modelStore {
 
 // call runs one verb with its fate.
 func (s *modelStore) call(ctx context.Context, verb, runUID string, do func()) error {
+	if ctx.Err() != nil { // as of Redis: nothing is sent
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	n := s.calls[verb+runUID]
 	s.calls[verb+runUID]++

@@ -90,3 +90,25 @@ func TestKeysOfARunAreInOneSlotAndEnd(t *testing.T) {
 		t.Errorf("keys and their TTLs (-want +got):\n%s", diff)
 	}
 }
+
+// Who waited may die, and the run may be over: nobody asks for its queue again.
+//
+// mutations: acquire without either PEXPIREAT of what waits.
+func TestWhatWaitsForARunEndsToo(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := newRedisStore(newTestClient(t, server.Addr()))
+	for _, c := range []claim{{token: "a.1", process: "a"}, {token: "b.1", process: "b"}} {
+		c.runUID, c.ttl = "b2c5", 30*time.Second
+		if _, err := s.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(server.Keys()); n != 4 {
+		t.Errorf("%d keys, want those of the lock, its fence, its queue and the tickets", n)
+	}
+	for _, key := range server.Keys() {
+		if ttl := server.TTL(key); ttl <= 0 || ttl > time.Minute && key != "{run:b2c5}:fence" {
+			t.Errorf("%s ends after %s", key, ttl)
+		}
+	}
+}

@@ -58,15 +58,19 @@ func (s *server) Start(ctx context.Context) error {
 	}
 	s.listening.Store(true)
 	defer s.listening.Store(false)
-	h := &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: stdlog.New(connections(s.log), "", 0),
-	}
 	// API servers speak HTTP/1.1 to webhooks, so that their connections spread over the replicas.
 	over := tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: s.certificates.GetCertificate,
 	})
-	return s.serve(ctx, h, over)
+	return s.serve(ctx, s.http(), over)
+}
+
+// http is what serves connections. It ends those on which nothing comes.
+func (s *server) http() *http.Server {
+	return &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: stdlog.New(connections(s.log), "", 0),
+	}
 }
 
 // serve serves until ctx ends, and gives requests that are under way stopTimeout then. That some

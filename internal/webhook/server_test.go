@@ -139,3 +139,56 @@ func TestAListenerThatFailsIsAnError(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// mutation: a server that speaks older versions.
+func TestTheWebhookSpeaksTLSOfTodayOnly(t *testing.T) {
+	cert, key := selfSigned(t, "hook")
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: net.JoinHostPort("localhost", strconv.Itoa(freePort(t))), log: logr.Discard(), certificates: pairSource{&pair}, handler: http.NotFoundHandler()}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	dial := func(most uint16) error {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: most}}
+		c, err := d.DialContext(t.Context(), "tcp", s.addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	for !s.listening.Load() && len(ended) == 0 {
+		time.Sleep(polling)
+	}
+	if old, now := dial(tls.VersionTLS11), dial(tls.VersionTLS12); old == nil || now != nil {
+		t.Errorf("with TLS 1.1: %v, with 1.2: %v", old, now)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Each takes a core for some tens of milliseconds, and passes need the cores, too: it is no figure
+// to make larger when creations wait.
+//
+// mutation: hundreds of them.
+func TestLooksAtInputsLeaveTheCoresToPasses(t *testing.T) {
+	if ChecksAtOnce > 8 || AtOnce > 32 {
+		t.Errorf("%d looks at inputs at the same time, and %d questions", ChecksAtOnce, AtOnce)
+	}
+}
+
+// Each keeps a goroutine and a file.
+//
+// mutation: a server without any one of them.
+func TestConnectionsOnWhichNothingComesEnd(t *testing.T) {
+	h := (&server{}).http()
+	for name, bound := range map[string]time.Duration{"headers": h.ReadHeaderTimeout, "a request": h.ReadTimeout, "the next one": h.IdleTimeout} {
+		if bound <= 0 || bound > 2*time.Minute {
+			t.Errorf("%s may take %s", name, bound)
+		}
+	}
+}

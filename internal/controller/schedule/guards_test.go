@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -178,4 +179,23 @@ func TestATemplateDoesNotSayWhoCreatedItsRuns(t *testing.T) {
 	if err != nil || run.Annotations["team"] != "a" || run.Annotations[v1alpha1.AnnotationCreatedBy] != "" {
 		t.Errorf("%v, %v", run.Annotations, err)
 	}
+}
+
+// With kubectl delete --cascade=foreground it is there until its runs are gone.
+//
+// mutation: look that makes passes over a schedule that is being deleted starts runs which the
+// garbage collector deletes while they work.
+func TestAScheduleThatIsBeingDeletedStartsNoRuns(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	before := w.settle(w.operator(), s)
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Finalizers = []string{"test/waits"} })
+	if err := w.client.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	w.at(1, 1)
+	if after := w.settle(w.operator(), s); !cmp.Equal(before, after) || len(w.runs()) > 0 {
+		t.Errorf("runs %v, status (-before +after):\n%s", w.runs(), cmp.Diff(before, after))
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Finalizers = nil })
 }

@@ -363,8 +363,12 @@ func (h hookedJobs) Found(ctx context.Context, topic string, ids []protocol.JobI
 	return found, err
 }
 
-func (h hookedJobs) Gone(ctx context.Context, topic string, ids []protocol.JobID) ([]protocol.JobID, error) {
-	return h.r.bus.Jobs.Gone(ctx, topic, ids)
+func (h hookedJobs) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
+	err = h.r.around(ctx, "gone", func() error {
+		gone, err = h.r.bus.Jobs.Gone(ctx, topic, ids)
+		return err
+	})
+	return gone, err
 }
 
 func (h hookedJobs) List(ctx context.Context) ([]jobs.QueuedJob, error) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
 
 // atMost fails the test if more runs are admitted and not over than that, or one of them
@@ -377,4 +378,21 @@ func TestAServerThatComesBackWithOldData(t *testing.T) {
 	w.holds(nil, runs(b))
 	w.boss.wakes("b")
 	w.boss.asks(w.get("b"), true)
+}
+
+// mutation: a rebuild whose list ends after its first page lets others in beside the runs of the
+// next ones.
+func TestARebuildCountsTheRunsOfAllPages(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 3)
+	w.boss.looks()
+	in := runs(w.boss.admits(w.run("a")), w.boss.admits(w.run("b")), w.boss.admits(w.run("c")))
+	w.server.FlushAll()
+	w.boss.live = onebyone.From(w.boss.live)
+	w.boss.rebuilds()
+	b, err := w.boss.quota.Snapshot(w.ctx(), store.Key{Policy: "batch", Tenant: tenant})
+	must(t, err)
+	if len(b.Slots) != len(in) {
+		t.Errorf("%d slots are taken, want %d", len(b.Slots), len(in))
+	}
 }

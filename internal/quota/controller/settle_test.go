@@ -15,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
 
 func suspended(s *v1alpha1.WorkflowRunSpec) { s.Suspend = true }
@@ -364,4 +365,21 @@ func TestStart(t *testing.T) {
 func (w *world) changesLater(kick func()) {
 	w.clock.Step(time.Second)
 	kick()
+}
+
+// mutation: liveUIDs that ends after its first page frees the slots of the runs of the others.
+func TestARunOfALaterPageKeepsItsSlot(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 3)
+	w.boss.looks()
+	w.boss.freeze()
+	a, b, c := w.run("a"), w.run("b"), w.run("c")
+	other := w.instance()
+	for _, run := range runs(a, b, c) {
+		other.admits(run)
+	}
+	w.boss.live = onebyone.From(w.boss.live)
+	w.boss.looks()
+	other.asks(w.run("d"), false)
+	w.boss.drifted("0 0 0")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
 
 const (
@@ -385,5 +386,51 @@ func TestThatAStatusIsRefusedHastensNoResync(t *testing.T) {
 	r.takes(s.run("holds", nil), lock, store.LocksHeld)
 	if err := r.Resync(t.Context()); err != nil || refused == 0 {
 		t.Errorf("%v, after %d refusals", err, refused)
+	}
+}
+
+// The cache of a replica that begins has no run yet.
+//
+// mutation: gone that ends after its first page gives locks of live runs to others.
+func TestARunOfALaterPageKeepsItsLocks(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	locks := []string{"mutex:" + s.ns + "/a", "mutex:" + s.ns + "/b", "mutex:" + s.ns + "/c"}
+	for _, lock := range locks {
+		r.takes(s.run("of-"+lock[len(lock)-1:], nil), lock, store.LocksHeld)
+	}
+	began := s.replica()
+	began.client = interceptor.NewClient(s.client, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
+	})
+	began.live = onebyone.From(began.live)
+	must(t, began.Resync(t.Context()))
+	next := s.run("next", nil)
+	for _, lock := range locks {
+		r.takes(next, lock, store.LocksWaiting)
+	}
+}
+
+// mutation: a rebuild that ends after its first page gives locks that runs of the others hold to a
+// second one.
+func TestARebuildKeepsTheLocksOfAllPages(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	locks := []string{"mutex:" + s.ns + "/a", "mutex:" + s.ns + "/b", "mutex:" + s.ns + "/c"}
+	for _, lock := range locks {
+		run := s.run("of-"+lock[len(lock)-1:], nil)
+		a := r.takes(run, lock, store.LocksHeld)
+		run.Status = &v1alpha1.WorkflowRunStatus{Locks: []v1alpha1.LockHold{{Name: lock, Permits: 1, Fence: a.Fence}}}
+		must(t, s.client.Status().Update(t.Context(), run))
+	}
+	s.server.FlushAll()
+	r.live = onebyone.From(r.live)
+	must(t, r.rebuild(t.Context())) // a resync would enter what a rebuild left out
+	snapshot, err := r.store.SnapshotLocks(t.Context())
+	must(t, err)
+	if len(snapshot.Holds) != len(locks) {
+		t.Errorf("%d locks are held, want %d", len(snapshot.Holds), len(locks))
 	}
 }

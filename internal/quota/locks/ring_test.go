@@ -18,6 +18,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
 
 // asks asks for a lock of a part of a run, whatever status says.
@@ -272,5 +273,37 @@ func TestWhatASemaphoreHoldsIsCutAtWhatItsStatusCanSay(t *testing.T) {
 	st := statusOf([]v1alpha1.KeyStatus{half, half, half})
 	if st.Held != math.MaxInt32 || st.Queued != math.MaxInt32 {
 		t.Errorf("%d held, %d queued", st.Held, st.Queued)
+	}
+}
+
+// mutation: lookAgain that ends after its first page knows no semaphore of the others, and their
+// rings stay for ever.
+func TestARingByWayOfASemaphoreOfALaterPageIsFound(t *testing.T) {
+	s := newSite(t)
+	var sems []string
+	for _, name := range []string{"-a", "-b", "-c"} {
+		sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: s.ns + name}, Spec: v1alpha1.SemaphoreSpec{Permits: 1}}
+		must(t, s.client.Create(t.Context(), sem))
+		sems = append(sems, sem.Name+"/")
+	}
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	first, second := s.run("first", nil), s.run("second", nil)
+	r.asks(first, "", sems[1], store.LocksHeld)
+	r.asks(second, "", sems[2], store.LocksHeld)
+	r.asks(first, "a", sems[2], store.LocksWaiting)
+	r.asks(second, "a", sems[1], store.LocksWaiting)
+	r.live = onebyone.From(r.live)
+	must(t, r.Resync(t.Context()))
+	snapshot, err := r.store.SnapshotLocks(t.Context())
+	must(t, err)
+	refused := 0
+	for _, w := range snapshot.Waiters {
+		if w.Refused == store.LocksDeadlock {
+			refused++
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d steps are refused, want 1", refused)
 	}
 }

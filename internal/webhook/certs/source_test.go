@@ -8,6 +8,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -284,4 +286,31 @@ func TestARunningSourceRenewsAndTriesAgain(t *testing.T) {
 	if s.NeedLeaderElection() {
 		t.Error("replicas that stand by serve too")
 	}
+}
+
+// A month later its certificate would be over.
+//
+// mutation: a sync without a bound.
+func TestACallThatIsNotAnsweredEndsNoRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		c := interceptor.NewClient(apiServer(webhooks()), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if asked++; asked == 1 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		})
+		s := New(Options{Client: c, Secret: secretKey, Configuration: configuration, Hosts: hosts, Clock: clock.RealClock{}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.Start(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.GetCertificate(nil); err != nil || asked == 1 {
+			t.Errorf("asked %d times in a minute: %v", asked, err)
+		}
+	})
 }

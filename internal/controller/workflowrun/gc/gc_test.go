@@ -6,12 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	goruntime "runtime"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -47,7 +56,7 @@ func TestCollector_MakesARoundAfterAWhileAndThenAtItsPaceAndOutlivesErrors(t *te
 	go func() { done <- c.Start(ctx) }()
 	for _, pause := range []time.Duration{firstRound, roundRetry, roundRetry} {
 		for !clk.HasWaiters() {
-			runtime.Gosched()
+			goruntime.Gosched()
 		}
 		if len(b.rounds) != 0 {
 			t.Error("a round too early")
@@ -124,5 +133,85 @@ func TestCollector_DropsSomeOldOutputsUnderNamesOfNoRun(t *testing.T) {
 	s.fails = true
 	if err := c.Round(t.Context()); !errors.Is(err, errTest) || len(s.dropped) != 2 || s.looked != 2 {
 		t.Errorf("%v, dropped %v, looked %d times", err, s.dropped, s.looked)
+	}
+}
+
+// runs is an API server, or a cache, that has the runs of some UIDs.
+type runs struct {
+	client.Reader
+	uids []types.UID
+}
+
+func (r *runs) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	var all []runtime.Object
+	for _, uid := range r.uids {
+		all = append(all, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}})
+	}
+	return meta.SetList(l, all)
+}
+
+func (*runs) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), key.Name)
+}
+
+// leftovers is an object store with an output of each of some runs. A run may begin while they are
+// listed.
+type leftovers struct {
+	empty
+	of      []string
+	begins  func()
+	dropped []string
+	silent  time.Duration
+}
+
+func (l *leftovers) List(context.Context) (names []string, err error) {
+	l.begins()
+	for _, uid := range l.of {
+		names = append(names, uid+"/output")
+	}
+	return names, nil
+}
+
+func (l *leftovers) Drop(_ context.Context, names []string) error {
+	l.dropped = append(l.dropped, names...)
+	return nil
+}
+
+func (l *leftovers) LooseParts(_ context.Context, silent time.Duration) ([]string, error) {
+	l.silent = silent
+	return nil, nil
+}
+
+// queued is a broker with jobs of some runs.
+type queued struct {
+	*talker
+	of []string
+}
+
+func (q queued) List(context.Context) (list []jobs.QueuedJob, err error) {
+	for i, uid := range q.of {
+		list = append(list, jobs.QueuedJob{Topic: "t", ID: protocol.JobID{RunUID: uid, Step: "s", Item: strconv.Itoa(i), Attempt: 1}})
+	}
+	return list, nil
+}
+
+// A run that is missing from a list is gone if the list is the API server's, and was made after its
+// outputs and jobs were listed. The cache may not have it yet.
+//
+// mutations: withdrawJobs, or dropOutputs, that asks the cache for all runs; dropOutputs that lists
+// the runs first; an uploadSilence of a minute, after which a worker that pauses loses its output.
+func TestCollector_TakesNothingFromARunThatIsNewOrThatTheCacheLacks(t *testing.T) {
+	api := &runs{uids: []types.UID{"uncached"}}
+	l := &leftovers{of: []string{"new", "uncached", "gone"}, begins: func() { api.uids = append(api.uids, "new") }}
+	q := queued{&talker{told: map[int]int{}, fails: func(int) error { return nil }}, []string{"uncached", "gone"}}
+	c := &Collector{Jobs: q, Outputs: l, Uploads: l, Strays: empty{}, Cache: &runs{}, Live: api, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
+	if err := c.Round(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(l.dropped, []string{"gone/output"}) || !slices.Equal(q.asked, []int{1}) {
+		t.Errorf("outputs %v are dropped, and jobs %v withdrawn; want those of the run that is gone", l.dropped, q.asked)
+	}
+	if l.silent != time.Hour { // protocol.md promises it to those who write workers
+		t.Errorf("uploads are broken off after %s", l.silent)
 	}
 }

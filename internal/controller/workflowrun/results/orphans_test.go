@@ -11,11 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -25,6 +29,25 @@ type noRuns struct {
 	lists int
 	takes func()
 	err   error
+}
+
+// threeRuns is an API server that has three.
+type threeRuns struct{ client.Reader }
+
+func (threeRuns) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	var all []runtime.Object
+	for _, name := range []string{"a", "b", "c"} {
+		all = append(all, &metav1.PartialObjectMetadata{ObjectMeta: runOf("ns", name).ObjectMeta})
+	}
+	return meta.SetList(l, all)
+}
+
+// mutation: LiveRuns that ends after its first page takes the runs of the others for gone.
+func TestLiveRunsAreThoseOfAllPages(t *testing.T) {
+	all, err := LiveRuns(t.Context(), onebyone.From(threeRuns{}))
+	if err != nil || len(all) != 3 || all["u-c"].Name != "c" {
+		t.Errorf("%v, %v", all, err)
+	}
 }
 
 func (a *noRuns) List(context.Context, client.ObjectList, ...client.ListOption) error {
@@ -81,6 +104,24 @@ func TestOrphans_ALateResultOfADeletedRunHasNothingListed(t *testing.T) {
 				t.Errorf("of a run that is back: settled %v", back.settled)
 			}
 		})
+	}
+}
+
+// A list takes long where there are many runs, and does not have one that is made meanwhile.
+//
+// mutation: Sort that drops what came until its list ended.
+func TestOrphans_WhatComesWhileRunsAreListedIsLeftForTheNextList(t *testing.T) {
+	p, api, later := sorting(t)
+	clk, _ := p.Clock.(*clocktesting.FakeClock)
+	old := p.route("gone")
+	var young *fakeDelivery
+	api.takes = func() {
+		clk.Step(time.Millisecond)
+		young = p.route("new")
+	}
+	later(OrphanPatience)
+	if len(old.settled) != 1 || len(young.settled) != 0 || api.lists != 1 {
+		t.Errorf("settled %v and %v after %d lists", old.settled, young.settled, api.lists)
 	}
 }
 

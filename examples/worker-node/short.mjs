@@ -15,7 +15,7 @@ async function work(m, ackWait) {
   const tokens = id.replaceAll("/", "."), [, answered] = reply.match(new RegExp(`^${prefix}\\.results\\.\\d\\d\\.(.+)$`)) ?? [];
   if (m.subject !== `${prefix}.jobs.${topic}.${tokens}` || answered !== tokens) return m.term("not a job");
   if (Date.now() >= Date.parse(get("Syncopate-Deadline") || "9999-01-01")) return m.ack(); // nobody waits for it
-  const ping = setInterval(() => m.working(), ackWait / 3), h = headers(); // else another worker gets the job, too
+  const ping = setInterval(() => m.working(), Math.min(ackWait / 3, 60_000)), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
     const result = await (async () => handle(m.json()))().then((output) => JSON.stringify({ status: "Succeeded", output }, finite))
@@ -36,7 +36,7 @@ for (let wait = 1_000; !stopping;) {
     }
   } catch (err) {
     console.error(`${topic}: ${err.message}, again in a moment`);
-    await new Promise((go) => setTimeout(go, wait * (0.5 + Math.random())));
+    await new Promise((go) => setTimeout(go, Math.min(wait * (0.5 + Math.random()), 5_000)));
     wait = Math.min(2 * wait, 5_000);
   }
 }

@@ -197,9 +197,9 @@ async function take(m) {
   const tell = () => {
     job.messages.forEach((m) => m?.working());
     begin(job);
-    ping = setTimeout(tell, ackWait / 3);
+    ping = setTimeout(tell, pingEvery());
   };
-  ping = setTimeout(tell, ackWait / 3);
+  ping = setTimeout(tell, pingEvery());
   const watch = () => { // looks again after the 24.8 days that a timer can have
     const left = job.deadline - Date.now();
     end = left > 0 ? setTimeout(watch, Math.min(left, 2 ** 31 - 1)) : job.stop("ack");
@@ -217,23 +217,26 @@ async function take(m) {
   }
 }
 
+const refresh = 60_000; // milliseconds after which AckWait is read again: who lowers it restarts no worker
 let ackWait = 30_000, binding; // milliseconds; the consumer, or the search for it
+const pingEvery = () => Math.min(ackWait / 3, refresh); // a lower AckWait counts at the server before it is read here
 async function look() {
   const consumer = await js.consumers.get(stream, topic.replaceAll(".", "_"));
   ackWait = (await consumer.info(true)).config.ack_wait / 1e6;
   return consumer;
 }
-setInterval(() => look().catch(() => {}), 60_000).unref(); // who lowers AckWait restarts no worker; of what fails the next pull tells
+setInterval(() => look().catch(() => {}), refresh).unref(); // of what fails the next pull tells
 
+const mostBind = 5_000; // milliseconds between two looks for a consumer that is not there
 // bind waits for the consumer, which the operator makes when it dispatches the topic's first job. One slot asks, for all; less and less
 // often while the server says that there is none.
 const bind = () => binding ??= (async () => {
-  for (let wait = 1_000; !stopping; wait = Math.min(2 * wait, 10_000)) {
+  for (let wait = 1_000; !stopping; wait = Math.min(2 * wait, mostBind)) {
     try { return await look(); } catch (err) {
       log(`${err.message}, again in a moment`);
       if (!(err instanceof JetStreamApiError)) wait = 1_000;
     }
-    await sleep(wait * (0.5 + Math.random()), undefined, { signal: ending.signal }).catch(() => {});
+    await sleep(Math.min(wait * (0.5 + Math.random()), mostBind), undefined, { signal: ending.signal }).catch(() => {});
   }
 })();
 

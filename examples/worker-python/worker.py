@@ -16,7 +16,7 @@ BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in a result, of one at all, of a piece of it
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
-REFRESH, MOST_BIND = 60, 10  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
+REFRESH, MOST_BIND = 60, 5  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
 LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
 LONGEST_WAIT = 2**53 - 1  # milliseconds of a Retry; the operator caps it much lower
 PING_EVERY, SEND_TIMEOUT = 5, 5  # seconds: a connection is dropped after two pings without an answer, and when it takes nothing for that time
@@ -354,7 +354,7 @@ class Worker:
                     self.ack_wait, self.bound = info["config"]["ack_wait"] / 1e9, True
                     return
                 log(f"{self.topic}: {info['error']['description']}; looking again in a moment")
-                self.stopping.wait(random.uniform(0.5, 1.5) * wait)
+                self.stopping.wait(min(random.uniform(0.5, 1.5) * wait, MOST_BIND))
                 wait = min(2 * wait, MOST_BIND)
 
     def refresh(self):
@@ -525,7 +525,7 @@ class Worker:
 
     def keep(self, job, done):
         """Tells the server that the job is under way, and ends it at its deadline."""
-        while not done.wait(max(0, min(self.ack_wait / 3, job.deadline - time.time()))):
+        while not done.wait(max(0, min(self.ack_wait / 3, REFRESH, job.deadline - time.time()))):  # REFRESH: AckWait may be lowered
             if time.time() >= job.deadline:
                 return job.stop(ACK)
             try:

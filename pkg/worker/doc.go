@@ -16,7 +16,7 @@
 //	 pull ──> deadline passed? ──────────────────────────────────────> ack
 //	  │ no
 //	  ├── publish Started, again until there is a PubAck
-//	  ├── InProgress every third of AckWait from here to the end
+//	  ├── InProgress every third of AckWait, at most a minute, from here to the end
 //	  v
 //	handler ──> value, error or panic ──> publish ONE result ──> PubAck ──> ack
 //	  │            │ over 64 KiB               │ no PubAck: again, with backoff

@@ -27,7 +27,7 @@ type Options struct {
 	GracePeriod time.Duration
 	// BindInterval is how long the worker waits, give or take a half, before it looks again for the
 	// consumer of a topic, which the operator makes when it dispatches the first job of that topic.
-	// While there is none the wait is doubled, up to 10 s. Default 2 s.
+	// While there is none the wait is doubled, up to 5 s. Default 2 s.
 	BindInterval time.Duration
 	// Log gets what the worker has to say; never a token, an input or an output. Default:
 	// nothing is logged.
@@ -43,12 +43,12 @@ type Options struct {
 const (
 	defaultGrace = 20 * time.Second
 	defaultBind  = 2 * time.Second
-	bindCeiling  = 10 * time.Second // a new topic's first job may wait for half as long again
+	bindCeiling  = 5 * time.Second // a new topic's first job waits for as long
 
 	defaultPull = 2 * time.Second
 	pullSlack   = time.Second // after which the server's word that a pull is over is late
 
-	refreshInterval = time.Minute // at which the consumer's AckWait is read again
+	refreshInterval = time.Minute // at which the consumer's AckWait is read again, and at the latest a job is pinged
 
 	pingInterval   = 5 * time.Second        // as the operator's; a connection is made anew when two of them had no answer
 	requestTimeout = 5 * time.Second        // of one publish, acknowledgement or look-up; each chunk of an output is one

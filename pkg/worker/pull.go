@@ -44,8 +44,56 @@ func (t *topic) fetch(ctx context.Context, n int, patience time.Duration, receiv
 	if err := t.nc.PublishRequest(subject, sub.Subject, request); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	over, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.pullWait+pullSlack)
+	open, closed := context.WithCancel(context.WithoutCancel(ctx))
+	defer closed()
+	defer context.AfterFunc(ctx, func() {
+		pause(open, requestTimeout) // a worker that stops waits no longer for a silent link
+		closed()
+	})()
+	over, late := make(chan error, 1), t.clock.Now().Add(t.pullWait+pullSlack)
+	go func() { over <- t.over(open, patience) }()
+	return handOver(came, over, n, func(m *nats.Msg) {
+		if t.clock.Now().After(late) {
+			t.log.Info("A job came late: the link to NATS is slow", "topic", t.name, "bytes", len(m.Data))
+		}
+		receive(m)
+	})
+}
+
+// over returns when nothing of a pull can be under way any more, though the server's word that it
+// is over has not come. The answer to a ping comes behind all that the server has sent. A request
+// that was late itself has been read by then, and is open for as long as it said: hence twice.
+func (t *topic) over(ctx context.Context, patience time.Duration) error {
+	for _, wait := range []time.Duration{t.pullWait + pullSlack, t.pullWait} {
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !t.nc.IsConnected() { // the library has kept the request for later, and says nothing
+			return nats.ErrDisconnected
+		}
+		if err := flush(ctx, t.nc, patience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause goes by no clock of a test, as the server does.
+func pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
+	<-ctx.Done()
+}
+
+func flush(ctx context.Context, nc *nats.Conn, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return nc.FlushWithContext(ctx)
+}
+
+// handOver hands over what comes, until that is n jobs, or the server's word, or the pull is over.
+func handOver(came <-chan *nats.Msg, over <-chan error, n int, receive func(*nats.Msg)) error {
 	for range n {
 		select {
 		case m := <-came:
@@ -53,30 +101,24 @@ func (t *topic) fetch(ctx context.Context, n int, patience time.Duration, receiv
 				return meaning(m)
 			}
 			receive(m)
-		case <-over.Done():
-			return t.rest(came, patience, receive)
+		case err := <-over:
+			return rest(came, err, receive)
 		}
 	}
 	return nil
 }
 
-// rest hands over what is still under way when the server's word that the pull is over is late. The
-// answer to a ping comes behind all that the server has sent.
-func (t *topic) rest(came <-chan *nats.Msg, patience time.Duration, receive func(*nats.Msg)) error {
-	if !t.nc.IsConnected() { // the library has kept the request for later, and says nothing
-		return nats.ErrDisconnected
-	}
-	err := t.nc.FlushTimeout(patience)
+// rest hands over what had come when the pull was over, with that error.
+func rest(came <-chan *nats.Msg, over error, receive func(*nats.Msg)) error {
 	for {
 		select {
 		case m := <-came:
 			if isWord(m) {
 				return meaning(m)
 			}
-			t.log.Info("A job came late: the link to NATS is slow", "topic", t.name, "bytes", len(m.Data))
 			receive(m)
 		default:
-			return err
+			return over
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
 		case ctx.Err() == nil:
 			said = t.tellWait(said, err)
 		}
-		t.sleep(ctx, t.jittered(wait))
+		t.sleep(ctx, min(t.jittered(wait), max(t.jittered(t.options.BindInterval), bindCeiling)))
 		wait = t.nextWait(wait, err)
 	}
 	return nil, nil
@@ -105,10 +105,14 @@ func (t *topic) refresh(ctx context.Context) {
 	}
 }
 
-// pingEvery is how often the server is told that a job is under way.
-func (t *topic) pingEvery() time.Duration {
-	return cmp.Or(time.Duration(t.ackWait.Load()), defaultAckWait) / 3
+// patience is how long the server waits for a word of a job.
+func (t *topic) patience() time.Duration {
+	return cmp.Or(time.Duration(t.ackWait.Load()), defaultAckWait)
 }
+
+// pingEvery is how often the server is told that a job is under way. A long AckWait may be lowered,
+// and counts at once: the last word is to be no older than what workers need to read it.
+func (t *topic) pingEvery() time.Duration { return min(t.patience()/3, refreshInterval) }
 
 // tellWait says why bind waits, unless that was said before, and gives what was said.
 func (t *topic) tellWait(before string, err error) string {
@@ -140,7 +144,7 @@ func (t *topic) pull(ctx, work context.Context, slots chan struct{}) error {
 		return nil
 	}
 	var late []*nats.Msg
-	err := t.fetch(ctx, n, 3*t.pingEvery(), func(msg *nats.Msg) {
+	err := t.fetch(ctx, n, t.patience(), func(msg *nats.Msg) {
 		if ctx.Err() != nil {
 			if !t.joins(msg) {
 				late = append(late, msg)

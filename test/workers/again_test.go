@@ -359,6 +359,32 @@ func TestThePythonWorkerPingsWhileNobodyAnswersItsStart(t *testing.T) {
 	}
 }
 
+// patientHandler takes longer than what is a minute here.
+const patientHandler = `
+import os, threading, worker
+
+worker.REFRESH = 0.05
+handle = lambda *job: threading.Event().wait(1)
+worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handle).run(threading.Event().wait)
+`
+
+// An AckWait that is lowered counts at the server before a worker has read it.
+//
+// mutation: a third of AckWait alone makes this fail.
+func TestThePythonWorkerPingsHoweverLongAckWaitIs(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	o := operateAt(t, Config{URL: start(t).URL(), AckWait: time.Hour})
+	said := o.overhear(t, "$JS.ACK.>")
+	if _, err := o.dispatch(t.Context(), newJob("long"), input{Do: "succeed"}); err != nil {
+		t.Fatal(err)
+	}
+	python(t, o.config.URL, patientHandler)
+	if m := heard(t, said); string(m.Data) != "+WPI" {
+		t.Errorf("the worker said %s before it pinged", m.Data)
+	}
+}
+
 // deafHandler does not hear that nobody wants its value.
 const deafHandler = `
 import os, threading, worker

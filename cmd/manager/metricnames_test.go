@@ -255,7 +255,7 @@ func gauges() map[string][]string {
 // mutation: max of a gauge that each replica sets for what is its own, sum of one that all set for
 // the same, or a gauge of which nothing is said here makes this fail.
 func TestGaugesOfReplicasArePutTogetherAsTheyAreMeant(t *testing.T) {
-	known, use := gauges(), regexp.MustCompile(`\b(\w+)(?: by \([^)]*\))? ?\(syncopate_(\w+)`)
+	known, use := gauges(), regexp.MustCompile(`\b(\w+)(?: by \([^)]*\))? ?\((?:last_over_time\()?syncopate_(\w+)`)
 	seen := sets.New[string]()
 	for _, file := range namingFiles(t) {
 		text, err := os.ReadFile(file)

@@ -43,7 +43,7 @@ import (
 
 const (
 	// leaderElectionID names the Lease of the leader. Replicas that share the runs respect it, too.
-	leaderElectionID = "syncopate-manager"
+	leaderElectionID = ownership.LeaderLeaseName
 	// logEvery is how many tries in a row are logged as one.
 	logEvery = 15
 	// stopTimeout bounds the end: leases are released and results handed back within it.

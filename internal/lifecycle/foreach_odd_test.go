@@ -301,6 +301,11 @@ func TestItemsOfOddStatuses(t *testing.T) {
 			r.Status.Steps[0].ForEach.Outputs = raw(`[1]`)
 			return r
 		}, []Result{ofItem(0, succeeded("all", 1, `1`))}},
+		"outputs with a number that none can be": {func() *v1alpha1.WorkflowRun {
+			r := base()
+			r.Status.Steps[0].ForEach.Outputs = raw(`[[1,1e999],[2,"\u003c"]]`)
+			return r
+		}, []Result{ofItem(0, succeeded("all", 1, `1`))}},
 		"step pending with items":     {func() *v1alpha1.WorkflowRun { r := base(); r.Status.Steps[0].Phase = v1alpha1.StepPending; return r }, nil},
 		"step backing off with items": {func() *v1alpha1.WorkflowRun { r := base(); r.Status.Steps[0].Phase = v1alpha1.StepBackingOff; return r }, nil},
 		"the last attempt": {func() *v1alpha1.WorkflowRun {

@@ -19,6 +19,8 @@ import (
 )
 
 const (
+	// LeaderLeaseName is the name of the Lease of --ownership=leader.
+	LeaderLeaseName = "syncopate-manager"
 	// LeasePrefix is before the name of a member in the name of its Lease.
 	LeasePrefix = "syncopate-member-"
 	// LeaseLabel is on the Leases of members. Its value is MemberLease.

@@ -115,7 +115,9 @@ func TestWhySaysThatAJobIsGone(t *testing.T) {
 		p.nats = natstest.Start(t)
 		conn := bustest.Connect(t, bus.Config{URL: p.nats.URL(), Installation: installation})
 		bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
-		const gone = "step fetch  waits for a worker of topic t (attempt 1); its job is not in NATS: "
+		const gone = "step fetch  waits for a worker of topic t (attempt 1); its job is not in the stream of jobs: it was answered and the operator has " +
+			"not taken that yet, or a worker acknowledged it without an answer, or it is lost; a job of which there is no answer in NATS " +
+			"is published again once, within 15 min, by an operator that runs"
 		if got := p.must("why", "report"); strings.Contains(got, gone) != want {
 			t.Errorf("of %q:\n%s", installation, got)
 		}

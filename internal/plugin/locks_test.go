@@ -110,6 +110,49 @@ func TestWhyOfARunWhereOthersMayNotBeSeen(t *testing.T) {
 	}
 }
 
+// pagedRuns gives runs in so many pages, and notes until when each is waited for.
+type pagedRuns struct {
+	client.Client
+	pages int
+	until []time.Time
+}
+
+func (p *pagedRuns) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if runs, ok := list.(*v1alpha1.WorkflowRunList); ok {
+		until, _ := ctx.Deadline()
+		if p.until = append(p.until, until); len(p.until) < p.pages {
+			runs.Continue = "more"
+			return nil
+		}
+	}
+	return p.Client.List(ctx, list, opts...)
+}
+
+// There may be a thousand pages, and the link may be slow.
+//
+// mutation: seeWaits that bounds all pages together, or none, makes this fail.
+func TestWhyWaitsForEachPageOfOthers(t *testing.T) {
+	run := testRun("team-a", "report", "uid-1")
+	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued}
+	cluster := &pagedRuns{Client: fakeCluster(t, run).Build(), pages: 3}
+	p := newPlugin(t)
+	p.cluster = func() (client.Client, string, error) { return cluster, "team-a", nil }
+	begin := time.Now()
+	if out := p.must("why", "report"); !strings.Contains(out, "place 1 of 1") {
+		t.Errorf("no place:\n%s", out)
+	}
+	if len(cluster.until) != cluster.pages {
+		t.Errorf("%d pages", len(cluster.until))
+	}
+	var last time.Time
+	for n, until := range cluster.until {
+		if until.Before(begin) || until.After(time.Now().Add(othersPatience)) || !until.After(last) {
+			t.Errorf("page %d is waited for until %s, the one before until %s", n+1, until, last)
+		}
+		last = until
+	}
+}
+
 // mutation: why that ends where other runs or semaphores cannot be read makes this fail.
 func TestWhyOfARunWhereOthersCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -54,8 +54,19 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 // know soon if that is why.
 const whyPatience = 5 * time.Second
 
-// othersPatience is how long the API server may take to list the runs under way: there may be many.
+// othersPatience is how long the API server may take for each page of runs under way: there may be
+// very many, and the link may be slow.
 const othersPatience = 30 * time.Second
+
+// byPage is a reader that waits for each list on its own, and so for each page,
+// othersPatience long.
+type byPage struct{ client.Reader }
+
+func (b byPage) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	ctx, cancel := context.WithTimeout(ctx, othersPatience)
+	defer cancel()
+	return b.Reader.List(ctx, list, opts...)
+}
 
 // runSoon reads one run, and says so if the API server does not answer.
 func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
@@ -124,9 +135,8 @@ func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Ans
 	if !queued && !runview.WaitsForLocks(run) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, othersPatience)
-	defer cancel()
-	seen, err := a.underWay(ctx, c, run.Namespace, "")
+	others := byPage{c}
+	seen, err := a.underWay(ctx, others, run.Namespace, "")
 	switch {
 	case apierrors.IsForbidden(err):
 		answer.Alone(err)
@@ -137,7 +147,7 @@ func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Ans
 	case queued:
 		answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
 	}
-	return a.seeLocks(ctx, c, answer, run, seen)
+	return a.seeLocks(ctx, others, answer, run, seen)
 }
 
 func bindOutput(cmd *cobra.Command, format *string, standard string) {

@@ -34,7 +34,7 @@ func (a *app) shardsCommand() *cobra.Command {
 did not end it drives. A run belongs to a partition by its UID. One more partition is the work that is done once in an installation.
 
 It counts the runs of all namespaces, or of the current one if you may not list the others. With a leader (--ownership=leader) there are no
-partitions to show.`,
+partitions to show, and it names the leader.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
@@ -68,6 +68,9 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	case err != nil:
 		return nil, err
 	}
+	if leader := runview.Leader(reads.Leader(ctx, c, operator), a.Clock.Now()); leader != "" {
+		return nil, fmt.Errorf("the operator has a leader: the leader %s drives all runs, and ConfigMap %s/%s is from before", leader, operator, ownership.ObjectName)
+	}
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
 		return nil, fmt.Errorf("list the Leases of replicas: %w", err)
@@ -76,7 +79,7 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err != nil {
 		return nil, err
 	}
-	return runview.ShardsOf(claims, leases.Items, seen.Runs), nil
+	return runview.ShardsOf(claims, leases.Items, seen.Runs, a.Clock.Now()), nil
 }
 
 // seeOwner adds who drives the run. Most users may not read that, and with a leader there is
@@ -87,7 +90,7 @@ func seeOwner(ctx context.Context, c client.Client, operator string, answer *run
 	}
 	bounded, cancel := context.WithTimeout(ctx, whyPatience)
 	defer cancel()
-	if claims, lease, err := reads.Owners(bounded, c, operator, string(run.UID)); err == nil {
-		answer.Owned(claims, lease, string(run.UID), now)
+	if owner, err := reads.Owners(bounded, c, operator, string(run.UID)); err == nil {
+		answer.Owned(owner, string(run.UID), now)
 	}
 }

@@ -58,6 +58,13 @@ func leaseOf(name string, ago time.Duration) *coordinationv1.Lease {
 	}
 }
 
+// leaderLease is that of --ownership=leader.
+func leaderLease(holder string, ago time.Duration) *coordinationv1.Lease {
+	l := leaseOf("", ago)
+	l.Name, l.Labels, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = "syncopate-manager", nil, &holder, new(int32(15))
+	return l
+}
+
 // mutation: ShardsOf that counts runs that ended, or that leaves out replicas without a Lease, or
 // partitions without an owner, makes this fail.
 func TestShards_WhoDrivesWhat(t *testing.T) {
@@ -84,27 +91,35 @@ func TestShards_WhoDrivesWhat(t *testing.T) {
 	for _, want := range []string{
 		"pod-a.one     2s ago    1            1      does what is done once, does not reach Redis or NATS",
 		"pod-b.two     never     61           0      has no Lease: it is gone",
-		"pod-c.three   60m ago   1            0      has not renewed its Lease in time", "1 of 65 partitions have no owner",
+		"pod-c.three   60m ago   1            0      has not renewed its Lease in time, if the clock here is right", "1 of 65 partitions have no owner",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)
 		}
 	}
 	var s runview.Shards
-	if err := json.Unmarshal([]byte(p.must("shards", "-o", "json")), &s); err != nil {
+	text := p.must("shards", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
+	}
+	if n := strings.Count(text, `"trouble": "has n`); n != 2 {
+		t.Errorf("%d replicas are marked:\n%s", n, text)
 	}
 	if at := s.Partitions[mine]; at != (runview.Partition{Owner: "pod-a.one", Term: int64(mine) + 1, Runs: 1}) || len(s.Unowned) != 1 {
 		t.Errorf("partition %d: %+v, unowned %v", mine, at, s.Unowned)
 	}
 }
 
-// mutation: garbage that is shown as no owners at all makes this fail.
+// mutation: garbage that is shown as no owners at all, or owners from before there was a leader,
+// make this fail.
 func TestShards_SaysWhatItCannotRead(t *testing.T) {
 	if _, _, err := newPlugin(t).call("shards"); err == nil || !strings.Contains(err.Error(), "has a leader") {
 		t.Errorf("without the object: %v", err)
 	}
 	object := owners(t, func(int) string { return "" })
+	if _, _, err := newPlugin(t, object, leaderLease("pod-l_1", time.Second)).call("shards"); err == nil || !strings.Contains(err.Error(), "the leader pod-l_1 drives all runs") {
+		t.Errorf("the object is from before: %v", err)
+	}
 	object.Data["checksum"] = "0"
 	if _, _, err := newPlugin(t, object).call("shards"); err == nil || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("garbage: %v", err)
@@ -112,22 +127,31 @@ func TestShards_SaysWhatItCannotRead(t *testing.T) {
 }
 
 // mutation: why without the owner, with that of another partition, or with one that is dead taken
-// for one that drives the run, makes this fail.
+// for one that drives the run, or for a leader that does, makes this fail.
 func TestWhy_WhoDrivesTheRun(t *testing.T) {
 	run := testRun("team-a", "report", "u-1")
 	mine := protocol.Partition("u-1")
 	drives, owned := fmt.Sprintf("replica pod-a.one drives the run (partition %d)", mine), fmt.Sprintf("replica pod-a.one owned partition %d and ", mine)
+	none, leads := fmt.Sprintf("no replica owns partition %d", mine), "the leader pod-l_1 drives the run"
 	for name, c := range map[string]struct {
-		owner string
-		lease *coordinationv1.Lease
-		hide  bool // the user may not see Leases
-		want  string
+		owner  string
+		lease  *coordinationv1.Lease
+		hide   bool // the user may not see Leases
+		leader *coordinationv1.Lease
+		want   string
 	}{
 		"it renews its Lease":       {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), want: drives},
 		"it has not for an hour":    {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), want: owned + "has not renewed its Lease since 2026-11-20T09:10:00Z"},
 		"it has no Lease":           {owner: "pod-a.one", lease: leaseOf("pod-b.two", time.Second), want: owned + "has no Lease: nobody drives the run"},
 		"its Lease may not be seen": {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), hide: true, want: drives},
-		"nobody owns it":            {lease: leaseOf("pod-b.two", time.Second), want: fmt.Sprintf("no replica owns partition %d", mine)},
+		"nobody owns it":            {lease: leaseOf("pod-b.two", time.Second), want: none},
+		"a leader, and no Lease":    {owner: "pod-a.one", lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Second), want: leads},
+		"a leader, and an old one":  {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), leader: leaderLease("pod-l_1", 29*time.Second), want: leads},
+		"a leader beside it":        {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), leader: leaderLease("pod-l_1", time.Second), want: leads},
+		"a leader, and no owner":    {lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Second), want: leads},
+		"a leader that is gone":     {owner: "pod-a.one", lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Hour), want: owned + "has no Lease"},
+		"a leader that went":        {lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("", time.Second), want: none},
+		"a leader of before":        {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), leader: leaderLease("pod-l_1", time.Hour), want: drives},
 	} {
 		object := owners(t, func(p int) string {
 			if p == mine {
@@ -135,7 +159,11 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 			}
 			return "pod-b.two"
 		})
-		cluster := fakeCluster(t, run, object, c.lease).WithInterceptorFuncs(interceptor.Funcs{
+		objects := []client.Object{run, object, c.lease}
+		if c.leader != nil {
+			objects = append(objects, c.leader)
+		}
+		cluster := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				if _, lease := o.(*coordinationv1.Lease); lease && c.hide {
 					return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, key.Name, errors.New("no"))

@@ -28,12 +28,12 @@ import (
 // letterBox has dead letters.
 type letterBox struct{}
 
-func (letterBox) List(context.Context, int) ([]facts.Letter, int, error) {
+func (letterBox) List(context.Context, int) (facts.Letters, error) {
 	stored := time.Now().Add(-3 * time.Minute)
-	return []facts.Letter{
+	return facts.Letters{All: []facts.Letter{
 		{Sequence: 1, StoredAt: stored, Reason: "rejected", Cause: "token is missing or wrong", Namespace: "team-a", Run: "report", Step: "rates", Attempt: 1, Deliveries: 1, Bytes: 47, Refused: "a forged token"},
 		{Sequence: 2, StoredAt: stored, Reason: "DeliveriesExhausted", Cause: "writes with it were refused too often", Namespace: "team-a", Run: "report", Step: "read", Attempt: 1, Deliveries: 12, Bytes: 2038},
-	}, 0, nil
+	}}, nil
 }
 
 func (letterBox) Redrive(context.Context, uint64) error { return nil }

@@ -103,8 +103,8 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 		})
 	}
 	group.Go(func() error {
-		if claims, lease, err := reads.Owners(ctx, v.Client, operator, string(stored.UID)); err == nil { // most users may not see them
-			r.Claims, r.Lease = claims, lease
+		if owner, err := reads.Owners(ctx, v.Client, operator, string(stored.UID)); err == nil { // most users may not see it
+			r.Owner = owner
 		}
 		return nil
 	})

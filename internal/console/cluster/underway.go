@@ -125,5 +125,5 @@ func (v *View) Owners(ctx context.Context, operator string) (facts.Owners, error
 	if err != nil {
 		return facts.Owners{}, fmt.Errorf("list the Leases of replicas: %w", err)
 	}
-	return facts.Owners{Claims: claims, Leases: list.Items}, nil
+	return facts.Owners{Claims: claims, Leases: list.Items, Leader: reads.Leader(ctx, v.Client, operator)}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 // Row is a run as the list shows it.
@@ -44,15 +45,14 @@ type Run struct {
 	All        bool                   // Others are those of all namespaces
 	Unread     error                  // why there are no Others where the run waits for them; nil: they were read
 	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
-	Claims     []ownership.Claim      // who owns which partition; nil: that may not be seen
-	// Lease is that of the run's owner: nil if it may not be seen, never renewed if there is none.
-	Lease *coordinationv1.Lease
+	Owner      runview.Owner          // who drives the run
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.
 type Owners struct {
 	Claims []ownership.Claim
 	Leases []coordinationv1.Lease
+	Leader *coordinationv1.Lease // that of --ownership=leader; nil: there is none, or it may not be seen
 }
 
 // Letters are dead letters.

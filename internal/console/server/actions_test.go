@@ -116,7 +116,7 @@ func TestARefusalIsShown(t *testing.T) {
 
 // A page may be old: the run has ended since, and nothing that is asked of it has an effect.
 //
-// mutation: change without over makes this fail.
+// mutation: End or Suspend without over makes this fail.
 func TestAnActionThatComesTooLateIsRefused(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -135,6 +135,33 @@ func TestAnActionThatComesTooLateIsRefused(t *testing.T) {
 		wants(t, text, "It could have no effect", "is over: it ended as Succeeded")
 	}
 	if now := stored(t, run); now.Spec.Suspend || now.Spec.Shutdown != "" {
+		t.Errorf("%+v", now.Spec)
+	}
+}
+
+// A child run may clean up after its parent has ended, and does not after that is terminated.
+//
+// mutation: End that refuses to terminate each run that has ended.
+func TestARunThatHasEndedIsTerminatedForItsChildRuns(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	at := metav1.Now()
+	run := newRun(t, ns, "report", func(r *v1alpha1.WorkflowRun) {
+		in(v1alpha1.RunRunning, "")(r)
+		r.Spec.Shutdown = v1alpha1.ShutdownCancel
+		r.Status.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: "report-work", UID: "u1"}}}
+	})
+	c := local(t, apiServer.Config, ns)
+	page := "/runs/" + ns + "/report"
+	sent := c.form(page, run)
+	run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunCancelled, &at
+	must(t, admin.Status().Update(t.Context(), run))
+	for verb, want := range map[string]int{"suspend": http.StatusUnprocessableEntity, "cancel": http.StatusUnprocessableEntity, "terminate": http.StatusSeeOther} {
+		if status, text, _ := c.do(http.MethodPost, page+"/"+verb, sent); status != want {
+			t.Errorf("%s: %d\n%s", verb, status, text)
+		}
+	}
+	if now := stored(t, run); now.Spec.Shutdown != v1alpha1.ShutdownTerminate {
 		t.Errorf("%+v", now.Spec)
 	}
 }

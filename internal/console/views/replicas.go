@@ -38,12 +38,15 @@ type Partition struct {
 
 // ReplicasOf makes the page.
 func ReplicasOf(o facts.Owners, runs []v1alpha1.WorkflowRun, now time.Time) Replicas {
-	shards := runview.ShardsOf(o.Claims, o.Leases, runs)
+	if leader := runview.Leader(o.Leader, now); leader != "" {
+		return Replicas{Why: "The operator has a leader: " + shortText(leader) + " drives all runs."}
+	}
+	shards := runview.ShardsOf(o.Claims, o.Leases, runs, now)
 	page := Replicas{Unowned: len(shards.Unowned)}
 	trouble := map[string]string{}
 	for i := range shards.Replicas {
 		r := &shards.Replicas[i]
-		trouble[r.Name] = r.Trouble(now)
+		trouble[r.Name] = r.Trouble
 		page.Replicas = append(page.Replicas, replicaOf(r, now))
 	}
 	for n, p := range shards.Partitions {
@@ -79,8 +82,8 @@ func replicaOf(r *runview.Replica, now time.Time) Replica {
 	if r.Unfit {
 		add("does not reach Redis or NATS", true)
 	}
-	if trouble := r.Trouble(now); trouble != "" {
-		add(trouble, true)
+	if r.Trouble != "" {
+		add(r.Trouble, true)
 	}
 	return out
 }

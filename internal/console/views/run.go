@@ -83,8 +83,8 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	tree := runview.TreeOf(run, now, r.Children...)
 	answer := runview.Why(run, r.Policies, now, r.Children...)
 	seeOthers(&answer, r, now)
-	if r.Claims != nil && !answer.Ended {
-		answer.Owned(r.Claims, r.Lease, string(run.UID), now)
+	if !answer.Ended {
+		answer.Owned(r.Owner, string(run.UID), now)
 	}
 	page := Run{
 		Namespace: run.Namespace, Name: run.Name, UID: string(run.UID), Phase: string(tree.Phase), Mark: Mark(string(tree.Phase)),

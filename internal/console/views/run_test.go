@@ -17,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -81,11 +82,22 @@ func TestAnOwnerThatIsDeadDrivesNothing(t *testing.T) {
 			t.Errorf("partition %d: %+v", p, cell)
 		}
 	}
+	old := views.ReplicasOf(facts.Owners{Claims: claims, Leases: []coordinationv1.Lease{lease("alive", 20*time.Second), lease("dead", 20*time.Second)}}, nil, now)
+	for _, r := range old.Replicas { // the user's clock is 18 s ahead
+		if !strings.Contains(r.Remarks, "if the clock here is right") {
+			t.Errorf("%+v", r)
+		}
+	}
 	run := &v1alpha1.WorkflowRun{}
 	run.UID = uid
-	r := facts.Run{Stored: run, Run: run, Claims: claims}
+	r := facts.Run{Stored: run, Run: run, Owner: runview.Owner{Claims: claims}}
+	leads := lease("", time.Second)
+	leads.Spec.HolderIdentity = new("pod-l")
+	if why := views.ReplicasOf(facts.Owners{Claims: claims, Leader: &leads}, nil, now).Why; !strings.Contains(why, "pod-l drives all runs") {
+		t.Errorf("with a leader: %q", why)
+	}
 	for want, l := range map[string]*coordinationv1.Lease{"replica dead drives the run": nil, "nobody drives the run": &dead} {
-		r.Lease = l
+		r.Owner.Lease = l
 		if said := fmt.Sprint(views.RunOf(&r, now).Why.Facts); !strings.Contains(said, want) {
 			t.Errorf("no %q: %s", want, said)
 		}

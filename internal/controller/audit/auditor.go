@@ -79,13 +79,13 @@ func (a *Auditor) Audit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.Metrics.tell(report)
+	kept := a.Metrics.tell(report)
 	for _, k := range audit.Kinds() {
 		if of := ofKind(report.Findings, k); len(of) > 0 {
 			a.Log.Info("Stores differ", "kind", k, "findings", len(of), "first", of[0].Message, "run", of[0].Run, "uid", of[0].UID)
 		}
 	}
-	object, err := a.write(ctx, report)
+	object, err := a.write(ctx, report, kept)
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", ObjectName, err)
 	}
@@ -117,10 +117,12 @@ type Status struct {
 	Consistent metav1.ConditionStatus `json:"consistent"`
 	// Total counts the findings; the list is cut.
 	Total int `json:"total"`
+	// Kept counts by kind what was found before, where this audit could not look.
+	Kept map[audit.Kind]int `json:"kept,omitempty"`
 }
 
-func statusOf(r stores.Report) Status {
-	s := Status{Report: r, Consistent: metav1.ConditionTrue, Total: len(r.Findings)}
+func statusOf(r stores.Report, kept map[audit.Kind]int) Status {
+	s := Status{Report: r, Consistent: metav1.ConditionTrue, Total: len(r.Findings), Kept: kept}
 	switch {
 	case len(r.Findings) > 0:
 		s.Consistent = metav1.ConditionFalse
@@ -132,8 +134,8 @@ func statusOf(r stores.Report) Status {
 }
 
 // write keeps a report in the ConfigMap.
-func (a *Auditor) write(ctx context.Context, r stores.Report) (*corev1.ConfigMap, error) {
-	s := statusOf(r)
+func (a *Auditor) write(ctx context.Context, r stores.Report, kept map[audit.Kind]int) (*corev1.ConfigMap, error) {
+	s := statusOf(r, kept)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)

@@ -125,13 +125,14 @@ func TestAuditor_AuditsAtItsPaceAndTells(t *testing.T) {
 // mutation: statusOf without its bound makes this fail.
 func TestStatusOf(t *testing.T) {
 	many := stores.Report{Findings: make([]audit.Finding, maxKept+1)}
-	if s := statusOf(many); s.Consistent != "False" || s.Total != maxKept+1 || len(s.Findings) != maxKept {
+	if s := statusOf(many, nil); s.Consistent != "False" || s.Total != maxKept+1 || len(s.Findings) != maxKept {
 		t.Errorf("%s, %d of %d", s.Consistent, len(s.Findings), s.Total)
 	}
-	if s := statusOf(stores.Report{}); s.Consistent != "True" {
+	if s := statusOf(stores.Report{}, nil); s.Consistent != "True" {
 		t.Error(s.Consistent)
 	}
-	if s := statusOf(stores.Report{Unread: map[audit.Part]string{audit.Runs: "no"}}); s.Consistent != "Unknown" {
-		t.Error(s.Consistent)
+	kept := map[audit.Kind]int{audit.JobLeft: 1}
+	if s := statusOf(stores.Report{Unread: map[audit.Part]string{audit.Runs: "no"}}, kept); s.Consistent != "Unknown" || s.Kept[audit.JobLeft] != 1 {
+		t.Errorf("%+v", s)
 	}
 }

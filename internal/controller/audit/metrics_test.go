@@ -44,3 +44,30 @@ func TestMetrics_KeepWhatWasFoundWhereAStoreIsUnread(t *testing.T) {
 		t.Errorf("another replica audits, and here are %d kinds", n)
 	}
 }
+
+// Beyond 100,000 runs no audit reads all of them: what was found once before that would never go.
+//
+// mutation: tell that keeps what was found without a bound, or that counts audits that looked,
+// makes this fail.
+func TestMetrics_KeepWhatWasFoundForABoundedTime(t *testing.T) {
+	m := NewMetrics(nil)
+	found := stores.Report{Findings: []audit.Finding{{Kind: audit.JobLeft}}}
+	unread := stores.Report{Unread: map[audit.Part]string{audit.Runs: "there are more"}}
+	for range 2 {
+		m.tell(found)
+		for n := range maxKeptAudits {
+			kept := m.tell(unread)
+			if len(kept) != 1 || kept[audit.JobLeft] != 1 || testutil.ToFloat64(m.findings.WithLabelValues(string(audit.JobLeft))) != 1 {
+				t.Fatalf("after %d audits: %v", n+1, kept)
+			}
+		}
+	}
+	if kept := m.tell(unread); len(kept) != 0 || testutil.CollectAndCount(m.findings) != 0 {
+		t.Errorf("after all: %v, %d kinds", kept, testutil.CollectAndCount(m.findings))
+	}
+	m.tell(found)
+	m.forget()
+	if kept := m.tell(unread); len(kept) != 0 {
+		t.Errorf("of audits before another replica made them: %v", kept)
+	}
+}

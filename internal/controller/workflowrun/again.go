@@ -22,7 +22,8 @@ const (
 	lookAgain = 5 * time.Minute
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
-	// keptPause is when the deletion of a run is asked for again that a policy or a webhook keeps.
+	// keptPause is when what a policy or a webhook refuses of a run that ended is asked for again:
+	// its deletion, or that its status tells of an edit.
 	keptPause = 10 * time.Minute
 	// belowPause is when it is looked again whether the clean-up of a run below is over, for which
 	// locks are kept. The end of a child wakes the run, that of one further down does not.

@@ -197,7 +197,7 @@ func withParent(p *pass) *v1alpha1.WorkflowRun {
 // stayWithAnswers has a pass go on where it is that has got an answer which is not given again,
 // that of a gate of strategy Lock, or locks, for which others may wait.
 func stayWithAnswers(p *pass) {
-	answered := p.slot.Gate.State != lifecycle.GateUnasked && p.slot.Since.IsZero()
+	answered := p.slot.Gate.State != lifecycle.GateUnasked && p.slot.Until.IsZero()
 	if answered && p.policy.Admission.Waits() || len(p.locks) > 0 {
 		p.desk.Stay()
 	}

@@ -266,7 +266,7 @@ func TestAPassGoesOnWithWhatTheNextOneWouldNotGet(t *testing.T) {
 		want bool
 	}{
 		"it asked nothing":                    {pass{observed: observed{policy: waits}}, false},
-		"there is no answer yet":              {pass{observed: observed{policy: waits}, found: found{slot: slots.Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: epoch}}}, false},
+		"there is no answer yet":              {pass{observed: observed{policy: waits}, found: found{slot: slots.Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Until: epoch}}}, false},
 		"its gate answered":                   {pass{observed: observed{policy: waits}, found: found{slot: open}}, true},
 		"its gate answers as often as wanted": {pass{found: found{slot: open}}, false},
 		"it has locks":                        {pass{found: found{locks: holds.Asked{"": {}}}}, true},

@@ -81,20 +81,40 @@ func expire(ctx context.Context, p *pass, d lifecycle.Decision) (result reconcil
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
 		return result, false, nil
 	}
+	return deleteEnded(ctx, p)
+}
+
+// deleteEnded deletes the run as it was read.
+func deleteEnded(ctx context.Context, p *pass) (result reconcile.Result, over bool, err error) {
 	as := client.Preconditions{UID: &p.run.UID, ResourceVersion: &p.run.ResourceVersion}
-	switch err = p.r.Client.Delete(ctx, p.run, as, client.PropagationPolicy("Background")); {
-	case err == nil:
+	cause := p.r.Client.Delete(ctx, p.run, as, client.PropagationPolicy("Background"))
+	switch {
+	case cause == nil:
 		return result, true, nil
-	case apierrors.IsNotFound(err):
-		return missing(ctx, p, err), true, nil
-	case apierrors.IsConflict(err):
-		result, err = p.refresh(ctx)
-		return result, true, err
+	case apierrors.IsNotFound(cause):
+		return missing(ctx, p, cause), true, nil
+	case apierrors.IsConflict(cause):
+		if result, refused, err := conflicted(ctx, p); !refused {
+			return result, true, err
+		}
 	case ctx.Err() != nil:
-		return result, false, fmt.Errorf("delete run after its TTL: %w", err)
+		return result, false, fmt.Errorf("delete run after its TTL: %w", cause)
 	}
-	undeleted(ctx, p, err)
+	level, at := leftAlone(p, &p.mem.undeleted, cause)
+	log.FromContext(ctx).V(level).Info("A run whose time is over cannot be deleted: it is tried again", "at", at, "cause", cause.Error())
 	return result, false, nil
+}
+
+// conflicted reads the run live after a conflict. If it is as it was, a webhook refused with that
+// code: another pass at once would have it refuse again.
+func conflicted(ctx context.Context, p *pass) (result reconcile.Result, refused bool, err error) {
+	was := p.mem.last
+	result, err = p.refresh(ctx)
+	if now := p.mem.last; now == was || now.ResourceVersion != p.run.ResourceVersion {
+		return result, false, err
+	}
+	p.mem.last = was
+	return reconcile.Result{}, true, nil
 }
 
 // isNeeded says whether other runs need one that ended: its parent has not taken its end yet, or a
@@ -108,18 +128,17 @@ func isNeeded(ctx context.Context, p *pass) (bool, error) {
 	return p.r.Children.AnyUnderWay(ctx, p.run)
 }
 
-// undeleted is for a run whose deletion was not accepted. A policy or a webhook may keep it for
-// good, and many others: it is told once.
-func undeleted(ctx context.Context, p *pass, cause error) {
-	m := &p.mem.undeleted
-	level := min(m.tries, 1)
-	at := m.next(p.r.Clock.Now())
+// leftAlone has what the API server did not do tried again later. A policy or a webhook may refuse
+// it for good, and that of many other runs: it is told once.
+func leftAlone(p *pass, m *pause, cause error) (level int, at time.Time) {
+	level = min(m.tries, 1)
+	at = m.next(p.r.Clock.Now())
 	if passes.Refused(cause) {
 		at = p.r.Clock.Now().Add(keptPause)
 		m.until = at
 	}
 	p.later = pacing.Earliest(p.later, at)
-	log.FromContext(ctx).V(level).Info("A run whose time is over cannot be deleted: it is tried again", "at", at, "cause", cause.Error())
+	return level, at
 }
 
 // noteEdit has the status of a run that ended say that an edit of it was seen. Nothing else follows
@@ -139,21 +158,26 @@ func noteEdit(ctx context.Context, p *pass) error {
 	bounded, stop := context.WithTimeout(ctx, passTimeout)
 	defer stop()
 	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
-	tried, err := p.put(bounded, next)
+	tried, cause := p.put(bounded, next)
 	if tried {
-		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
+		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(cause)).Inc()
 	}
 	switch {
-	case err == nil:
+	case cause == nil:
 		p.run, p.mem.last, *m = next, asStored(p, next), pause{}
+		return nil
 	case p.desk.InLine():
-		return err
-	default:
-		level := min(m.tries, 1)
-		at := m.next(p.r.Clock.Now())
-		p.later = pacing.Earliest(p.later, at)
-		log.FromContext(ctx).V(level).Info("An edit of a run that ended cannot be noted: it is tried again", "at", at, "cause", err.Error())
+		return cause
+	case apierrors.IsConflict(cause):
+		if result, refused, err := conflicted(ctx, p); !refused {
+			if result.RequeueAfter > 0 {
+				p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(result.RequeueAfter))
+			}
+			return err
+		}
 	}
+	level, at := leftAlone(p, m, cause)
+	log.FromContext(ctx).V(level).Info("An edit of a run that ended cannot be noted: it is tried again", "at", at, "cause", cause.Error())
 	return nil
 }
 

@@ -5,6 +5,8 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -15,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 )
 
 var errHold = errors.New("legal hold")
@@ -30,6 +34,19 @@ func answering(place string, tries *int, cause *error) func(context.Context, str
 		*tries++
 		return *cause
 	}
+}
+
+// refusal is how a policy or a webhook refuses what is asked of a run.
+type refusal func(*v1alpha1.WorkflowRun) error
+
+// byCode are refusals. A webhook has all codes to choose from, also that of a conflict.
+var byCode = []TableEntry{
+	Entry("as forbidden", refusal(func(run *v1alpha1.WorkflowRun) error {
+		return apierrors.NewForbidden(runsResource, run.Name, errHold)
+	}), NodeTimeout(2*patience)),
+	Entry("as a conflict", refusal(func(run *v1alpha1.WorkflowRun) error {
+		return apierrors.NewConflict(runsResource, run.Name, errHold)
+	}), NodeTimeout(2*patience)),
 }
 
 var _ = Describe("a run that has ended", func() {
@@ -56,11 +73,12 @@ var _ = Describe("a run that has ended", func() {
 		return err == nil
 	}
 
-	// Mutations that make it fail: undeleted without keptPause; expire that asks in each pass;
-	// nextAfterEnd that forgets the run meanwhile.
-	It("and that a policy keeps from being deleted is left alone for ten minutes, and deleted when it may be", func(ctx SpecContext) {
+	// Mutations that make it fail: leftAlone without keptPause; expire that asks in each pass;
+	// deleteEnded that takes each conflict for that of an old cache; nextAfterEnd that forgets
+	// the run meanwhile.
+	DescribeTable("and that a policy keeps from being deleted is left alone for ten minutes, and deleted when it may be", func(ctx SpecContext, refusal refusal) {
 		ended(ctx, new(int32(3600)))
-		cause := error(apierrors.NewForbidden(runsResource, run.Name, errHold))
+		cause := refusal(run)
 		r.hook = answering("delete/before", &tries, &cause)
 		w.clock.Step(2 * time.Hour)
 		for range 3 {
@@ -74,7 +92,7 @@ var _ = Describe("a run that has ended", func() {
 		w.clock.Step(keptPause)
 		r.mustPass(ctx, run)
 		Expect(exists(ctx)).To(BeFalse())
-	}, NodeTimeout(2*patience))
+	}, byCode)
 
 	// mutation: a pause that does not grow.
 	It("and whose deletion fails is tried again ever later, for as long as its time is over", func(ctx SpecContext) {
@@ -107,7 +125,7 @@ var _ = Describe("a run that has ended", func() {
 		w.patch(ctx, run, `{"metadata":{"finalizers":null}}`) // as the garbage collector does
 	}, NodeTimeout(2*patience))
 
-	// mutation: expire without the resourceVersion, or without refresh.
+	// mutation: deleteEnded without the resourceVersion, or conflicted without refresh.
 	It("and whose time was made longer is not deleted by whom that has not reached", func(ctx SpecContext) {
 		ended(ctx, new(int32(3600)))
 		old := w.get(ctx, run)
@@ -149,10 +167,10 @@ var _ = Describe("a run that has ended", func() {
 	}, NodeTimeout(2*patience))
 
 	// mutation: noteEdit without its pause, or nextAfterEnd that forgets the run meanwhile.
-	It("and whose status is refused after an edit is written again ever later", func(ctx SpecContext) {
+	It("and whose status cannot be written after an edit is written again ever later", func(ctx SpecContext) {
 		ended(ctx, nil)
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
-		cause := error(apierrors.NewForbidden(runsResource, run.Name, errHold))
+		cause := error(apierrors.NewInternalError(errHold))
 		r.hook = answering("status/before", &tries, &cause)
 		for i, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
 			for range 2 {
@@ -165,6 +183,54 @@ var _ = Describe("a run that has ended", func() {
 		r.mustPass(ctx, run)
 		now := w.get(ctx, run)
 		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))
+	}, NodeTimeout(2*patience))
+
+	// mutations: leftAlone without keptPause; noteEdit that takes each conflict for that of
+	// an old cache.
+	DescribeTable("and whose status is refused after an edit is left alone for ten minutes", func(ctx SpecContext, refusal refusal) {
+		ended(ctx, nil)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
+		cause := refusal(run)
+		r.hook = answering("status/before", &tries, &cause)
+		for i := range 2 {
+			for range 3 {
+				Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
+			}
+			Expect(tries).To(Equal(i + 1))
+			w.clock.Step(keptPause)
+		}
+		cause = nil
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))
+	}, byCode)
+
+	// mutation: noteEdit without conflicted.
+	It("and that was edited since its owner last saw it has a status of its generation at once", func(ctx SpecContext) {
+		ended(ctx, nil)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
+		old := w.get(ctx, run)
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":3600}}`)
+		r.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))
+	}, NodeTimeout(2*patience))
+
+	// mutation: passUnder that makes an error of it that the run is in line.
+	It("and that is large and was edited waits for its desk in line, and not with an error", func(ctx SpecContext) {
+		ended(ctx, nil)
+		w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"annotations":{"large":%q}},"spec":{"ttlSecondsAfterFinished":86400}}`, strings.Repeat("x", 100<<10)))
+		r.Writes = shares.New(1, false, shares.KindMetrics{})
+		q := r.awake()
+		leave := r.fullDesks(ctx)
+		Expect(r.mustPass(ctx, run)).To(Equal(reconcile.Result{}), "it is in line")
+		leave()
+		r.woken(ctx, q, "its status is of its generation", func() bool {
+			now := w.get(ctx, run)
+			return now.Status.ObservedGeneration == now.Generation
+		})
 	}, NodeTimeout(2*patience))
 
 	It("and that a newer operator wrote is not written, though it was edited", func(ctx SpecContext) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -234,21 +236,31 @@ var _ = Describe("the gate of a tenant", func() {
 	}
 
 	// mutations: askSlot that does not look at what was deleted, and See that keeps what is back.
-	It("stays closed while its policy is replaced", func(ctx SpecContext) {
+	It("stays closed while its policy is replaced, and writes nobody in its line", func(ctx SpecContext) {
 		w, r, first, queue := atTheLimit(ctx, 2)
-		policies := w.policies
-		w.policies = nil
-		for _, run := range append(queue, w.create(ctx, []v1alpha1.Step{step("a")})) {
-			for range 3 {
-				w.clock.Step(time.Second)
-				r.mustPass(ctx, run)
-			}
-			Expect(lifecycle.Admitted(w.get(ctx, run))).To(BeFalse())
-		}
-		w.policies = policies
+		policies, versions := w.policies, map[string]string{}
 		for _, run := range queue {
-			r.drive(ctx, run, withReason(v1alpha1.ReasonTenantAtCapacity))
+			versions[run.Name] = w.get(ctx, run).ResourceVersion
 		}
+		fresh := w.create(ctx, []v1alpha1.Step{step("a")})
+		seconds := func(n int) {
+			GinkgoHelper()
+			for range n {
+				w.clock.Step(time.Second)
+				for _, run := range append(slices.Clone(queue), fresh) {
+					r.mustPass(ctx, run)
+					Expect(lifecycle.Admitted(w.get(ctx, run))).To(BeFalse())
+				}
+			}
+		}
+		w.policies = nil
+		seconds(3)
+		w.policies = policies
+		seconds(2)
+		for _, run := range queue {
+			Expect(w.get(ctx, run).ResourceVersion).To(Equal(versions[run.Name]))
+		}
+		r.drive(ctx, fresh, withReason(v1alpha1.ReasonTenantAtCapacity))
 		r.finishAll(ctx, first)
 		for _, run := range w.all(ctx) {
 			Expect(run.Status.Admission.Policy).To(Equal(w.ns))
@@ -259,7 +271,11 @@ var _ = Describe("the gate of a tenant", func() {
 	It("lets all in half a minute after its policy was deleted", func(ctx SpecContext) {
 		w, r, _, queue := atTheLimit(ctx, 2)
 		w.policies = nil
+		w.clock.Step(time.Second)
 		end := w.clock.Now().Add(30 * time.Second)
+		silent := r.mustPass(ctx, queue[0]).RequeueAfter
+		Expect(silent).To(BeNumerically("~", 8*time.Second, 10*time.Millisecond))
+		w.clock.Step(silent)
 		for _, run := range queue {
 			waiting := r.drive(ctx, run, withReason("WaitingForPolicy"))
 			said := "LockPolicy " + w.ns + " is gone; the run waits until " + end.UTC().Format(time.RFC3339) + " whether it comes back"
@@ -274,6 +290,18 @@ var _ = Describe("the gate of a tenant", func() {
 		for _, run := range queue {
 			r.finish(ctx, run)
 		}
+	}, NodeTimeout(2*patience))
+
+	// mutation: policyWatch that does not tell of a deletion.
+	It("does not wait for a policy that was deleted hours before a run came", func(ctx SpecContext) {
+		w, r, first, queue := atTheLimit(ctx, 1)
+		gone := &w.policies[0]
+		w.policies = nil
+		r.policyWatch().Delete(ctx, event.DeleteEvent{Object: gone}, newQueue())
+		w.clock.Step(time.Hour)
+		Expect(r.inFlight(ctx, queue[0], 1).Status.Admission.Policy).To(BeEmpty())
+		r.finish(ctx, queue[0])
+		r.finish(ctx, first)
 	}, NodeTimeout(2*patience))
 
 	It("lets one of the runs with the same idempotency key in, until that is gone", func(ctx SpecContext) {

@@ -65,7 +65,7 @@ type memory struct {
 	refused metav1.StatusReason
 	noRoom  noRoom
 	// missing is of a run that the API server says does not exist, since it last gave or took it;
-	// undeleted and unnoted are of one that ended: see expire and noteEdit.
+	// undeleted and unnoted are of one that ended: see deleteEnded and noteEdit.
 	missing, undeleted, unnoted pause
 	// toDesk says that the last pass that rendered any left jobs or child runs to be rendered again
 	// at a desk.

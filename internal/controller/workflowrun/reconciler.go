@@ -172,13 +172,15 @@ func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, ru
 	case cause != nil:
 		return p.leaveToNewer(ctx, cause), nil
 	case lifecycle.Finished(p.run):
-		return p.finished(ctx)
+		result, err = p.finished(ctx)
 	default:
-		if result, err = p.advance(ctx); p.desk.InLine() {
-			return reconcile.Result{}, nil // it is woken, and begins anew
-		}
-		return inTime(p, result), err
+		result, err = p.advance(ctx)
+		result = inTime(p, result)
 	}
+	if p.desk.InLine() {
+		return reconcile.Result{}, nil // it is woken, and begins anew
+	}
+	return result, err
 }
 
 // advance decides whether the lock is worth taking, takes it, and works under it.

@@ -134,7 +134,7 @@ func (r *Reconciler) changed(ctx context.Context, q workqueue.TypedRateLimitingI
 
 // policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew
 // under the policy of now, and those that wait to be admitted. The others look at the policy when
-// they take the lock.
+// they take the lock. One that was deleted is noted for those that wait.
 func (r *Reconciler) policyWatch() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		r.PolicyChanged()
@@ -148,7 +148,10 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 		CreateFunc: func(_ context.Context, _ event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			wake(q)
 		},
-		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if p, ok := e.Object.(*v1alpha1.LockPolicy); ok {
+				r.policies.Drop(p, r.Clock.Now())
+			}
 			wake(q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {

@@ -18,23 +18,26 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// End asks a run to end early.
+// End asks a run to end early. One that has ended is terminated for its child runs, which may still
+// clean up: they end at once with it.
 func End(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, how v1alpha1.ShutdownMode) error {
+	if err := over(run); err != nil && (how != v1alpha1.ShutdownTerminate || !hasChildren(run)) {
+		return err
+	}
 	return change(ctx, c, run, map[string]any{"shutdown": how})
 }
 
 // Suspend has a run begin no new jobs, or go on.
 func Suspend(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, suspend bool) error {
-	return change(ctx, c, run, map[string]any{"suspend": suspend})
-}
-
-// change sets fields of the spec of a run that was read a moment ago, unless it has ended: nothing
-// would come of it. The API server refuses it, as a conflict, if the run of that name is another
-// one by now.
-func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fields map[string]any) error {
 	if err := over(run); err != nil {
 		return err
 	}
+	return change(ctx, c, run, map[string]any{"suspend": suspend})
+}
+
+// change sets fields of the spec of a run that was read a moment ago. The API server refuses it, as
+// a conflict, if the run of that name is another one by now.
+func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fields map[string]any) error {
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": run.UID}, "spec": fields})
 	if err != nil {
 		return fmt.Errorf("change run: %w", err)
@@ -52,7 +55,12 @@ func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fie
 	return nil
 }
 
-// over refuses what is asked of a run that has ended.
+// hasChildren says whether child runs of a run were made.
+func hasChildren(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool { return s.ChildRun != nil })
+}
+
+// over refuses what is asked of a run that has ended: nothing would come of it.
 func over(run *v1alpha1.WorkflowRun) error {
 	if st := run.Status; st != nil && st.CompletedAt != nil {
 		return useless("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))

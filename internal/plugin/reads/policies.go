@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -55,21 +56,30 @@ func Claims(ctx context.Context, c client.Reader, operator string) ([]ownership.
 	return claims, nil
 }
 
-// Owners are who owns which partition, and the Lease of who owns that of a run: nil if it may not
-// be seen, and one that was never renewed if there is none.
-func Owners(ctx context.Context, c client.Reader, operator, uid string) ([]ownership.Claim, *coordinationv1.Lease, error) {
+// Owners are who owns which partition, and the Leases of who may drive the run with a UID.
+func Owners(ctx context.Context, c client.Reader, operator, uid string) (runview.Owner, error) {
 	claims, err := Claims(ctx, c, operator)
 	if err != nil {
-		return nil, nil, err
+		return runview.Owner{}, err
 	}
+	o := runview.Owner{Claims: claims, Leader: Leader(ctx, c, operator)}
 	p := protocol.Partition(uid)
 	if p >= len(claims) || claims[p].Owner == "" {
-		return claims, nil, nil
+		return o, nil
 	}
 	lease := &coordinationv1.Lease{}
 	err = c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.LeasePrefix + claims[p].Owner}, lease)
-	if client.IgnoreNotFound(err) != nil {
-		return claims, nil, nil //nolint:nilerr // who owns the partition is worth saying without it
+	if client.IgnoreNotFound(err) == nil { // who owns the partition is worth saying without it
+		o.Lease = lease
 	}
-	return claims, lease, nil
+	return o, nil
+}
+
+// Leader is the Lease of --ownership=leader; nil: there is none, or it cannot be read.
+func Leader(ctx context.Context, c client.Reader, operator string) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.LeaderLeaseName}, lease); err != nil {
+		return nil
+	}
+	return lease
 }

@@ -94,16 +94,23 @@ func (a *Answer) Delivered(j Job, s JobSight) {
 	}
 }
 
-// Missing adds that NATS does not have the job of an attempt, unless the attempt is as good as new
-// or one of the dead letters may be its answer.
+// gone is what it means that a job is not in the stream of jobs: answers are in another one, and
+// whether the run's is there is not looked up.
+const gone = "its job is not in the stream of jobs: it was answered and the operator has not taken that yet, or a worker acknowledged it without an " +
+	"answer, or it is lost; a job of which there is no answer in NATS is published again once, within 15 min, by an operator that runs"
+
+// Missing adds that NATS does not have the job of an attempt, unless the attempt is as good as new,
+// the job may not have been published yet, or one of the dead letters may be its answer.
 func (a *Answer) Missing(j Job, letters []PutAside, now time.Time) {
-	i := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "step "+j.Step })
-	answered := slices.ContainsFunc(letters, func(p PutAside) bool { return p.about(j) })
-	if i < 0 || answered || a.Reason == v1alpha1.ReasonWaitingForNATS || a.Facts[i].Since == nil || now.Sub(*a.Facts[i].Since) <= patience {
+	if a.Reason == v1alpha1.ReasonWaitingForNATS || a.Reason == v1alpha1.ReasonWaitingForRoom {
 		return
 	}
-	a.Facts[i].Text = Printable(a.Facts[i].Text+"; its job is not in NATS: it was answered a moment ago, or is lost; "+
-		"the operator looks every 5 minutes, and publishes a lost one again within 15", maxTextChars)
+	i := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "step "+j.Step })
+	answered := slices.ContainsFunc(letters, func(p PutAside) bool { return p.about(j) })
+	if i < 0 || answered || a.Facts[i].Since == nil || now.Sub(*a.Facts[i].Since) <= patience {
+		return
+	}
+	a.Facts[i].Text = Printable(a.Facts[i].Text+"; "+gone, maxTextChars)
 }
 
 // PutAside is a dead letter that is an answer to a step.

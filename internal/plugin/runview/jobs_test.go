@@ -36,7 +36,7 @@ func TestWhatNATSTellsOfAJob(t *testing.T) {
 }
 
 // mutation: a job that is told missing right after its dispatch, where a dead letter answers it, or
-// twice where NATS is away, makes this fail.
+// twice where NATS is away or has no room for it, makes this fail.
 func TestAJobThatIsNotInNATS(t *testing.T) {
 	old, fresh := now.Add(-patience-time.Second), now.Add(-patience)
 	j := Job{Step: "sent", Topic: "t", Attempt: 2}
@@ -52,10 +52,11 @@ func TestAJobThatIsNotInNATS(t *testing.T) {
 		"a letter answers it":                {since: &old, letters: []PutAside{{Step: "sent", Attempt: 2}}},
 		"a letter answers the one before it": {since: &old, letters: []PutAside{{Step: "sent", Attempt: 1}}, want: true},
 		"the operator has no NATS":           {since: &old, reason: v1alpha1.ReasonWaitingForNATS},
+		"NATS has no room for it":            {since: &old, reason: v1alpha1.ReasonWaitingForRoom},
 	} {
 		a := Answer{Reason: c.reason, Facts: []Fact{{About: "step sent", Text: "waits", Since: c.since}}}
 		a.Missing(j, c.letters, now)
-		if got := strings.Contains(a.Facts[0].Text, "waits; its job is not in NATS"); got != c.want {
+		if got := strings.Contains(a.Facts[0].Text, "waits; its job is not"); got != c.want {
 			t.Errorf("%s: %q", name, a.Facts[0].Text)
 		}
 	}

@@ -45,36 +45,58 @@ type Replica struct {
 	Partitions int        `json:"partitions"`        // of runs
 	Once       bool       `json:"once,omitempty"`    // it does what is done once
 	Runs       int        `json:"runs"`
+	Trouble    string     `json:"trouble,omitempty"` // why others may have its partitions; "": it is well
 
 	lasts time.Duration // how long its Lease lasts, as that says
+}
+
+// Owner is what there is to know of who drives a run.
+type Owner struct {
+	Claims []ownership.Claim // who owns which partition; nil: that may not be seen
+	// Lease is that of the owner: nil if it may not be seen, never renewed if there is none.
+	Lease *coordinationv1.Lease
+	// Leader is the Lease of --ownership=leader: nil if it may not be seen, or if there is none.
+	// What Claims say then is from before: nobody takes that away.
+	Leader *coordinationv1.Lease
 }
 
 // staleAfter is when a Lease is old enough to be worth a word. It is renewed every 2 s, and a clock
 // may be a few seconds off.
 const staleAfter = 15 * time.Second
 
-// Trouble says that a replica is gone, or was not heard of for so long that others may take its
+// hedge is said where the clock of who asks is compared with that of a replica.
+const hedge = ", if the clock here is right"
+
+// trouble says that a replica is gone, or was not heard of for so long that others may take its
 // partitions; "": neither.
-func (r *Replica) Trouble(now time.Time) string {
+func (r *Replica) trouble(now time.Time) string {
 	switch {
 	case r.Renewed == nil:
 		return "has no Lease: it is gone"
 	case now.Sub(*r.Renewed) > max(staleAfter, 2*r.lasts):
-		return "has not renewed its Lease in time"
+		return "has not renewed its Lease in time" + hedge
 	}
 	return ""
 }
 
-// idle is what Trouble means for the runs of a replica.
+// idle is what trouble means for the runs of a replica.
 func (r *Replica) idle(now time.Time) string {
 	if r.Renewed == nil {
 		return "has no Lease: nobody drives the run"
 	}
-	return "has not renewed its Lease since " + when(*r.Renewed, now) + ": nobody drives the run, if the clock here is right"
+	return "has not renewed its Lease since " + when(*r.Renewed, now) + ": nobody drives the run" + hedge
+}
+
+// Leader is who drives all runs, as the Lease of --ownership=leader says; "": nobody does so.
+func Leader(lease *coordinationv1.Lease, now time.Time) string {
+	if lease == nil || lease.Spec.HolderIdentity == nil || replicaOf(lease).trouble(now) != "" {
+		return ""
+	}
+	return Printable(*lease.Spec.HolderIdentity, maxTextChars)
 }
 
 // ShardsOf puts together what ownership, Leases and runs say.
-func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1alpha1.WorkflowRun) *Shards {
+func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1alpha1.WorkflowRun, now time.Time) *Shards {
 	s := &Shards{Partitions: make([]Partition, len(claims))}
 	for i := range runs {
 		if p := protocol.Partition(string(runs[i].UID)); p < len(claims) && (runs[i].Status == nil || runs[i].Status.CompletedAt == nil) {
@@ -98,31 +120,31 @@ func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1
 		byName[c.Owner].owns(p, s.Partitions[p].Runs)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		byName[name].Trouble = byName[name].trouble(now)
 		s.Replicas = append(s.Replicas, *byName[name])
 	}
 	return s
 }
 
-// Owned adds which replica drives the run with a UID, as the owners of partitions and the Lease of
-// its owner say. lease: nil if it may not be seen, and one that was never renewed if there is none.
-func (a *Answer) Owned(claims []ownership.Claim, lease *coordinationv1.Lease, uid string, now time.Time) {
+// Owned adds which replica drives the run with a UID.
+func (a *Answer) Owned(o Owner, uid string, now time.Time) {
 	p := protocol.Partition(uid)
-	if p >= len(claims) {
+	if p >= len(o.Claims) {
 		return
 	}
-	owner := Printable(claims[p].Owner, maxTextChars)
-	if owner == "" {
+	owner := Printable(o.Claims[p].Owner, maxTextChars)
+	leader := Leader(o.Leader, now)
+	switch {
+	case leader != "": // while there is one, replicas that share the runs own nothing
+		a.owned("the leader " + leader + " drives the run")
+	case owner == "":
 		a.owned("no replica owns partition " + strconv.Itoa(p) + ": the run stands still until one takes it, which takes seconds")
-		return
+	case o.Lease != nil && replicaOf(o.Lease).trouble(now) != "":
+		a.owned(fmt.Sprintf("replica %s owned partition %d and %s", owner, p, replicaOf(o.Lease).idle(now)))
+		a.advise(operatorHelp)
+	default:
+		a.owned(fmt.Sprintf("replica %s drives the run (partition %d)", owner, p))
 	}
-	text := fmt.Sprintf("replica %s drives the run (partition %d)", owner, p)
-	if lease != nil {
-		if r := replicaOf(lease); r.Trouble(now) != "" {
-			text = fmt.Sprintf("replica %s owned partition %d and %s", owner, p, r.idle(now))
-			a.advise(operatorHelp)
-		}
-	}
-	a.owned(text)
 }
 
 func (a *Answer) owned(text string) {
@@ -171,7 +193,7 @@ func ShardsText(out io.Writer, s *Shards, now time.Time) error {
 		if r.Renewed != nil {
 			renewed = duration.HumanDuration(now.Sub(*r.Renewed)) + " ago"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", Printable(r.Name, maxTextChars), renewed, r.Partitions, r.Runs, orDash(strings.Join(r.remarks(now), ", ")))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", Printable(r.Name, maxTextChars), renewed, r.Partitions, r.Runs, orDash(strings.Join(r.remarks(), ", ")))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -182,7 +204,7 @@ func ShardsText(out io.Writer, s *Shards, now time.Time) error {
 	return nil
 }
 
-func (r *Replica) remarks(now time.Time) (list []string) {
+func (r *Replica) remarks() (list []string) {
 	if r.Once {
 		list = append(list, "does what is done once")
 	}
@@ -192,8 +214,8 @@ func (r *Replica) remarks(now time.Time) (list []string) {
 	if r.Unfit {
 		list = append(list, "does not reach Redis or NATS")
 	}
-	if trouble := r.Trouble(now); trouble != "" {
-		list = append(list, trouble)
+	if r.Trouble != "" {
+		list = append(list, r.Trouble)
 	}
 	return list
 }

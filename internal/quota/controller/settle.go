@@ -14,9 +14,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// suspicionTime is how long a live run may have something where it does not wait before a resync
-// takes it: the controller does so by itself at once, if it knows.
-const suspicionTime = 10 * time.Second
+const (
+	// suspicionTime is how long a live run may have something where it does not wait before a
+	// resync takes it: the controller does so by itself at once, if it knows.
+	suspicionTime = 10 * time.Second
+	// goneSuspicionTime is that where the policy is gone. Runs wait for half a minute whether it
+	// comes back, and go on in its line then. To take their places back costs a write of each.
+	goneSuspicionTime = time.Minute
+)
 
 // settle compares what the quotas have with the runs, and repairs the differences. The view is read
 // after the holdings: a run with a slot is older than the view, so one that is missing in a live
@@ -36,7 +41,7 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 	if err != nil {
 		return err
 	}
-	k.suspect(all)
+	k.suspect(v, all)
 	var mu sync.Mutex
 	var failed error
 	note := func(err error) { mu.Lock(); defer mu.Unlock(); failed = errors.Join(failed, err) }
@@ -120,13 +125,17 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 
 // suspect remembers since when live runs have something where they do not wait, and leaves in the
 // findings those of whom that is known for long enough.
-func (k *Controller) suspect(all map[store.Key]findings) {
+func (k *Controller) suspect(v *view, all map[store.Key]findings) {
 	now := k.clock.Now()
 	seen := map[holding]time.Time{}
 	for at, f := range all {
 		var ripe []fact
+		patience := suspicionTime
+		if _, there := v.policies[at.Policy]; !there {
+			patience = goneSuspicionTime
+		}
 		for _, run := range f.misplaced {
-			if lasts(k.suspects, seen, holding{at, run.uid}, now) >= suspicionTime {
+			if lasts(k.suspects, seen, holding{at, run.uid}, now) >= patience {
 				ripe = append(ripe, run)
 			}
 		}

@@ -218,6 +218,30 @@ func TestARunThatWaitsElsewhereGivesUpItsPlace(t *testing.T) {
 	}
 }
 
+// A policy that is replaced is away for a moment, and who waits under it keeps its place: to take
+// it back costs a write of each.
+//
+// mutation: suspect that has no more patience where the policy is gone, or that has it for good.
+func TestWhoWaitsUnderAPolicyThatIsGoneKeepsItsPlaceForAMoment(t *testing.T) {
+	w := newWorld(t)
+	w.policyOf("batch", "batch", 1)
+	w.boss.looks()
+	w.boss.admits(w.run("in"))
+	waiting := w.run("waiting")
+	w.boss.asks(waiting, false)
+	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
+	w.boss.looks()
+	w.clock.Step(30 * time.Second) // for as long its runs wait whether it comes back
+	w.boss.looks()
+	w.holds(runs(w.get("in")), runs(waiting))
+	if now := w.get("waiting"); now.ResourceVersion != waiting.ResourceVersion {
+		t.Error("it was written")
+	}
+	w.clock.Step(30 * time.Second)
+	w.boss.looks()
+	w.holds(runs(w.get("in")), nil)
+}
+
 // A slot was granted, and its process is paused; then the run's class went to another policy, under
 // which it waits.
 // mutation: takeBack without mark makes this fail: the paused process writes, and two are in.

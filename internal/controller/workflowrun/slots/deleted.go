@@ -4,6 +4,7 @@ package slots
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +16,17 @@ import (
 // grace is for how long the gate of a LockPolicy that was deleted stays closed. One that is
 // replaced, as by kubectl replace --force, is deleted and made anew: without its limit the whole
 // queue would be let in meanwhile.
-const grace = 30 * time.Second
+//
+// silence is for how much of that nothing is said: what replaces a policy takes seconds, and to say
+// that the whole queue waits, and then that it waits as before, costs two writes of each run.
+const (
+	grace   = 30 * time.Second
+	silence = 8 * time.Second
+)
 
-// Policies knows which LockPolicies were deleted a moment ago, by those that passes have seen. So
-// it needs no event, which could come later than a pass. Safe for concurrent use.
+// Policies knows which LockPolicies were deleted a moment ago: by those that passes have seen, as
+// an event may come later than a pass, and by events, as it may be long since the last pass. Safe
+// for concurrent use.
 type Policies struct {
 	mu   sync.Mutex
 	last []v1alpha1.LockPolicy // there were when a pass looked last
@@ -28,7 +36,7 @@ type Policies struct {
 // Deleted is a policy that was deleted a moment ago.
 type Deleted struct {
 	policy v1alpha1.LockPolicy
-	since  time.Time // when a pass saw it first
+	since  time.Time // when a pass saw it first, or an event told
 }
 
 // See notes the policies that there are, and says which one would govern a class if it had not been
@@ -65,6 +73,18 @@ func (s *Policies) See(class string, policies []v1alpha1.LockPolicy, now time.Ti
 	return &d
 }
 
+// Drop notes that a policy was deleted, as an event tells: the first pass in hours would take it
+// for a deletion of its own moment. p is kept, and not changed.
+func (s *Policies) Drop(p *v1alpha1.LockPolicy, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = slices.DeleteFunc(slices.Clone(s.last), func(q v1alpha1.LockPolicy) bool { return q.UID == p.UID })
+	if d, ok := s.gone[p.Name]; ok && d.policy.UID == p.UID {
+		return // a pass was sooner
+	}
+	s.bury(Deleted{policy: *p, since: now})
+}
+
 // bury notes that a policy is gone. The caller has the mutex.
 func (s *Policies) bury(d Deleted) {
 	if s.gone == nil {
@@ -79,11 +99,10 @@ func (d *Deleted) Closes(tenant string) bool {
 	return d != nil && policy.Of(&d.policy).Admission.Limit(tenant) != policy.NoLimit
 }
 
-// Answer is what a run is told that has to wait, and when to look again. For a moment nothing is
-// said: most likely the policy is back at once, and the whole queue would be written twice.
+// Answer is what a run is told that has to wait, and when to look again.
 func (d *Deleted) Answer(now time.Time) (a Answer, again time.Time) {
-	if said := d.since.Add(patience); now.Before(said) {
-		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: d.since}, said
+	if said := d.since.Add(silence); now.Before(said) {
+		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Until: said}, said
 	}
 	until := d.since.Add(grace)
 	return Answer{Gate: lifecycle.Gate{State: lifecycle.GateNoPolicy, Cause: d.policy.Name, Until: until}}, until

@@ -59,15 +59,69 @@ func TestAPolicyThatIsDeletedKeepsItsGateClosedForAMoment(t *testing.T) {
 	}
 }
 
-// mutation: Answer without patience makes this fail.
+// mutations: Drop that does nothing, that leaves the policy among those of the last look, or that
+// goes by the name alone; one that moves what a pass has seen before.
+func TestADeletionIsOfTheMomentAtWhichItWas(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_700_000_000, 0)
+	batch := v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch", UID: "1"}}
+	batch.Spec.WorkloadClasses, batch.Spec.Admission.MaxConcurrentRuns = []string{"batch"}, new(int32(1))
+	anew := batch
+	anew.UID = "2"
+	there := []v1alpha1.LockPolicy{batch}
+	for name, one := range map[string]struct {
+		story func(s *Policies)
+		since time.Duration // -1: nothing is waited for
+	}{
+		"nobody looked for long": {func(s *Policies) {
+			s.See("batch", there, start.Add(-time.Hour))
+			s.Drop(&batch, start.Add(-grace))
+		}, -1},
+		"nobody looked, and it was now": {func(s *Policies) {
+			s.See("batch", there, start.Add(-time.Hour))
+			s.Drop(&batch, start.Add(-time.Second))
+		}, -time.Second},
+		"nobody has looked ever": {func(s *Policies) { s.Drop(&batch, start.Add(-time.Second)) }, -time.Second},
+		"a pass saw it first": {func(s *Policies) {
+			s.See("batch", there, start.Add(-time.Hour))
+			s.See("batch", nil, start.Add(-2*time.Second))
+			s.Drop(&batch, start.Add(-time.Second))
+		}, -2 * time.Second},
+		"it was deleted twice": {func(s *Policies) {
+			s.Drop(&batch, start.Add(-20*time.Second))
+			s.Drop(&anew, start.Add(-time.Second))
+		}, -time.Second},
+		"it is told late, and the new one goes at once": {func(s *Policies) {
+			s.See("batch", []v1alpha1.LockPolicy{anew}, start.Add(-2*grace))
+			s.Drop(&batch, start.Add(-2*grace))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var s Policies
+			one.story(&s)
+			switch d := s.See("batch", nil, start); {
+			case one.since == -1 && d != nil:
+				t.Errorf("waits for %+v", d)
+			case one.since != -1 && (d == nil || d.since.Sub(start) != one.since):
+				t.Errorf("%+v", d)
+			}
+			if len(there) != 1 || there[0].Name != "batch" {
+				t.Errorf("changed what it was given: %v", there)
+			}
+		})
+	}
+}
+
+// mutation: Answer without silence makes this fail.
 func TestNothingIsSaidOfAPolicyThatIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_700_000_000, 0)
 	d := &Deleted{since: start}
-	if a, again := d.Answer(start); a.Gate.State != lifecycle.GateAsked || !again.Equal(start.Add(patience)) || !a.ExpectedUntil(start).Equal(again) {
+	if a, again := d.Answer(start); a.Gate.State != lifecycle.GateAsked || !again.Equal(start.Add(silence)) || !a.ExpectedUntil(start).Equal(again) {
 		t.Errorf("%+v, again at %s", a, again)
 	}
-	if a, again := d.Answer(start.Add(patience)); a.Gate.State != lifecycle.GateNoPolicy || !again.Equal(start.Add(grace)) || !a.Gate.Until.Equal(again) {
+	if a, again := d.Answer(start.Add(silence)); a.Gate.State != lifecycle.GateNoPolicy || !again.Equal(start.Add(grace)) || !a.Gate.Until.Equal(again) {
 		t.Errorf("%+v, again at %s", a, again)
 	}
 }

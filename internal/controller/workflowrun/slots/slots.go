@@ -73,8 +73,9 @@ func (s *Slots) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant str
 // Answer is what the quota said in a pass.
 type Answer struct {
 	Gate lifecycle.Gate
-	// Since is when the answer that is not there yet was asked for; else zero.
-	Since time.Time
+	// Until is when a pass stops to wait without a word for the answer that is not there
+	// yet; else zero.
+	Until time.Time
 }
 
 // Ask asks for a slot. It is asked once in a pass, after the run was read: a grant that is out of
@@ -93,7 +94,7 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 	st.Holding = &at // before the answer, which may get lost
 	answer, err := s.Quota.Admit(ctx, run, at.Tenant, p)
 	if asked, ok := errors.AsType[*AskedError](err); ok {
-		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: asked.Since}, nil
+		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Until: asked.Since.Add(patience)}, nil
 	}
 	if err != nil {
 		return Answer{Gate: gateOf(err)}, fmt.Errorf("ask for a slot: %w", err)
@@ -127,8 +128,8 @@ func (a Answer) ExpectedUntil(now time.Time) time.Time {
 	if a.Gate.State != lifecycle.GateAsked {
 		return time.Time{}
 	}
-	if at := a.Since.Add(patience); at.After(now) {
-		return at
+	if a.Until.After(now) {
+		return a.Until
 	}
 	return time.Time{}
 }

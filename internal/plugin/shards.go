@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -62,14 +61,14 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 		return nil, err
 	}
 	claims, err := reads.Claims(ctx, c, operator)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no ConfigMap %s/%s: the operator is elsewhere (--operator-namespace), or has a leader", operator, ownership.ObjectName)
-	case err != nil:
+	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	if leader := runview.Leader(reads.Leader(ctx, c, operator), a.Clock.Now()); leader != "" {
-		return nil, fmt.Errorf("the operator has a leader: the leader %s drives all runs, and ConfigMap %s/%s is from before", leader, operator, ownership.ObjectName)
+		return nil, fmt.Errorf("the operator has a leader: the leader %s drives all runs, and there are no partitions to show", leader)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s: the operator is elsewhere (--operator-namespace), or has a leader", operator, ownership.ObjectName)
 	}
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
@@ -82,8 +81,8 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	return runview.ShardsOf(claims, leases.Items, seen.Runs, a.Clock.Now()), nil
 }
 
-// seeOwner adds who drives the run. Most users may not read that, and with a leader there is
-// nothing to read: then the answer has the holder of the last write.
+// seeOwner adds who drives the run. Most users may not read that: then the answer has the holder of
+// the last write.
 func seeOwner(ctx context.Context, c client.Client, operator string, answer *runview.Answer, run *v1alpha1.WorkflowRun, now time.Time) {
 	if answer.Ended {
 		return

@@ -116,6 +116,9 @@ func TestShards_SaysWhatItCannotRead(t *testing.T) {
 	if _, _, err := newPlugin(t).call("shards"); err == nil || !strings.Contains(err.Error(), "has a leader") {
 		t.Errorf("without the object: %v", err)
 	}
+	if _, _, err := newPlugin(t, leaderLease("pod-l_1", time.Second)).call("shards"); err == nil || !strings.Contains(err.Error(), "the leader pod-l_1 drives all runs") {
+		t.Errorf("a leader from the start: %v", err)
+	}
 	object := owners(t, func(int) string { return "" })
 	if _, _, err := newPlugin(t, object, leaderLease("pod-l_1", time.Second)).call("shards"); err == nil || !strings.Contains(err.Error(), "the leader pod-l_1 drives all runs") {
 		t.Errorf("the object is from before: %v", err)
@@ -137,6 +140,7 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 		owner  string
 		lease  *coordinationv1.Lease
 		hide   bool // the user may not see Leases
+		absent bool // there is no ConfigMap
 		leader *coordinationv1.Lease
 		want   string
 	}{
@@ -149,6 +153,7 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 		"a leader, and an old one":  {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Hour), leader: leaderLease("pod-l_1", 29*time.Second), want: leads},
 		"a leader beside it":        {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), leader: leaderLease("pod-l_1", time.Second), want: leads},
 		"a leader, and no owner":    {lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Second), want: leads},
+		"a leader from the start":   {absent: true, lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Second), want: leads},
 		"a leader that is gone":     {owner: "pod-a.one", lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("pod-l_1", time.Hour), want: owned + "has no Lease"},
 		"a leader that went":        {lease: leaseOf("pod-b.two", time.Hour), leader: leaderLease("", time.Second), want: none},
 		"a leader of before":        {owner: "pod-a.one", lease: leaseOf("pod-a.one", time.Second), leader: leaderLease("pod-l_1", time.Hour), want: drives},
@@ -159,7 +164,10 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 			}
 			return "pod-b.two"
 		})
-		objects := []client.Object{run, object, c.lease}
+		objects := []client.Object{run, c.lease}
+		if !c.absent {
+			objects = append(objects, object)
+		}
 		if c.leader != nil {
 			objects = append(objects, c.leader)
 		}
@@ -181,7 +189,9 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 			t.Errorf("%s: that is told %d times:\n%s", name, n, text)
 		}
 	}
-	if text := newPlugin(t, run).must("why", "report"); strings.Contains(text, "owner") {
-		t.Errorf("an owner though nobody says who:\n%s", text)
+	for _, objects := range [][]client.Object{{run}, {run, leaderLease("pod-l_1", time.Hour)}} {
+		if text := newPlugin(t, objects...).must("why", "report"); strings.Contains(text, "owner") {
+			t.Errorf("an owner though nobody says who:\n%s", text)
+		}
 	}
 }

@@ -114,10 +114,14 @@ func (v *View) Schedules(ctx context.Context, namespace string) (all []v1alpha1.
 	return all, next != "", nil
 }
 
-// Owners are who owns which partition, and the Leases of the replicas.
+// Owners are who owns which partition, and the Leases of the replicas. Where no ConfigMap says who
+// owns what there are no Claims: the operator has a leader from the start, or is elsewhere.
 func (v *View) Owners(ctx context.Context, operator string) (facts.Owners, error) {
 	claims, err := reads.Claims(ctx, v.Client, operator)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return facts.Owners{Leader: reads.Leader(ctx, v.Client, operator)}, nil
+	case err != nil:
 		return facts.Owners{}, err
 	}
 	list := &coordinationv1.LeaseList{}

@@ -50,7 +50,7 @@ type Run struct {
 
 // Owners are who owns which partition, and the Leases of the replicas.
 type Owners struct {
-	Claims []ownership.Claim
+	Claims []ownership.Claim // nil: there is no ConfigMap of them
 	Leases []coordinationv1.Lease
 	Leader *coordinationv1.Lease // that of --ownership=leader; nil: there is none, or it may not be seen
 }

@@ -141,7 +141,8 @@ func TestAnActionThatComesTooLateIsRefused(t *testing.T) {
 
 // A child run may clean up after its parent has ended, and does not after that is terminated.
 //
-// mutation: End that refuses to terminate each run that has ended.
+// mutations: End that refuses to terminate each run that has ended, and RunOf that offers it for
+// none of them, make this fail.
 func TestARunThatHasEndedIsTerminatedForItsChildRuns(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -153,9 +154,12 @@ func TestARunThatHasEndedIsTerminatedForItsChildRuns(t *testing.T) {
 	})
 	c := local(t, apiServer.Config, ns)
 	page := "/runs/" + ns + "/report"
-	sent := c.form(page, run)
 	run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunCancelled, &at
 	must(t, admin.Status().Update(t.Context(), run))
+	text := c.get(page)
+	wants(t, text, page+`/terminate"`, "End its child runs")
+	lacks(t, text, page+`/cancel"`, page+`/suspend"`, page+`/resume"`)
+	sent := c.form(page, run)
 	for verb, want := range map[string]int{"suspend": http.StatusUnprocessableEntity, "cancel": http.StatusUnprocessableEntity, "terminate": http.StatusSeeOther} {
 		if status, text, _ := c.do(http.MethodPost, page+"/"+verb, sent); status != want {
 			t.Errorf("%s: %d\n%s", verb, status, text)
@@ -164,6 +168,12 @@ func TestARunThatHasEndedIsTerminatedForItsChildRuns(t *testing.T) {
 	if now := stored(t, run); now.Spec.Shutdown != v1alpha1.ShutdownTerminate {
 		t.Errorf("%+v", now.Spec)
 	}
+	lacks(t, c.get(page), page+`/terminate"`) // that was asked
+	newRun(t, ns, "alone", func(r *v1alpha1.WorkflowRun) {
+		in(v1alpha1.RunCancelled, "")(r)
+		r.Status.CompletedAt = &at
+	})
+	lacks(t, c.get("/runs/"+ns+"/alone"), `/alone/terminate"`)
 }
 
 // mutation: change without metadata.uid, or meant without its comparison, makes this fail.

@@ -3,6 +3,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -170,7 +171,7 @@ func local(t *testing.T, config *rest.Config, ns string) *console {
 
 func serve(t *testing.T, who server.Access, o server.Options) *console {
 	t.Helper()
-	o.Log, o.Operator = t.Logf, "syncopate-system"
+	o.Log, o.Operator = t.Logf, cmp.Or(o.Operator, "syncopate-system")
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -103,12 +104,13 @@ func (s *Server) schedules(ctx context.Context, v visit) (answer, error) {
 func (s *Server) replicas(ctx context.Context, v visit) (answer, error) {
 	page := views.Page{Title: "Replicas", Active: "replicas", Live: ticks}
 	owners, err := v.view.Owners(ctx, s.Operator)
-	switch {
-	case apierrors.IsNotFound(err):
-		page.Body = views.Replicas{Why: fmt.Sprintf("There are no partitions in namespace %s: the operator is elsewhere, or has a leader.", s.Operator)}
-		return answer{name: pages.Replicas, page: page}, nil
-	case err != nil:
+	if err != nil {
 		return answer{}, err
+	}
+	if owners.Claims == nil {
+		none := fmt.Sprintf("There are no partitions in namespace %s: the operator is elsewhere, or has a leader.", s.Operator)
+		page.Body = views.Replicas{Why: cmp.Or(views.ReplicasOf(owners, nil, v.now).Why, none)}
+		return answer{name: pages.Replicas, page: page}, nil
 	}
 	var body views.Replicas
 	scope, err := s.underWay(ctx, v, func(runs []v1alpha1.WorkflowRun, _ bool) { body = views.ReplicasOf(owners, runs, v.now) })

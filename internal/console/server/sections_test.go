@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -23,6 +24,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/console/consoletest"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/server"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
 // letterBox has one dead letter, and notes what is redriven.
@@ -78,6 +80,26 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 	if status, text, _ := poor.do(http.MethodGet, "/replicas", ""); status != http.StatusForbidden {
 		t.Errorf("%d: %s", status, text)
 	}
+}
+
+// With a leader from the start there is no ConfigMap of partitions.
+//
+// mutation: Owners that returns before it reads the Lease of the leader makes this fail.
+func TestALeaderFromTheStartIsNamed(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	newRun(t, ns, "report", in(v1alpha1.RunRunning, ""))
+	view, err := cluster.NewView(apiServer.Config, nil, "")
+	must(t, err)
+	who := access.NewLocal(view)
+	c := serve(t, who, server.Options{Base: who.Base(), Namespace: ns, Operator: ns})
+	wants(t, c.get("/replicas"), "There are no partitions in namespace "+ns)
+	lacks(t, c.get("/runs/"+ns+"/report"), "drives the run")
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: ownership.LeaderLeaseName}}
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("pod-l_1"), RenewTime: new(metav1.NowMicro()), LeaseDurationSeconds: new(int32(3600))}
+	must(t, admin.Create(t.Context(), lease))
+	wants(t, c.get("/replicas"), "pod-l_1 drives all runs")
+	wants(t, c.get("/runs/"+ns+"/report"), "the leader pod-l_1 drives the run")
 }
 
 // lockRun is a run that asks for permits of a semaphore, and holds as many as held says.

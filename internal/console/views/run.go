@@ -57,6 +57,7 @@ type Fact struct {
 // Can is what may be asked of the run now. Whether the user has the right, the API server says.
 type Can struct {
 	Cancel, Terminate, Suspend, Resume, Rerun bool
+	EndChildren                               bool // terminate it for its child runs: it has ended
 }
 
 // Condition is one of status.
@@ -207,11 +208,15 @@ func events(list []corev1.Event, now time.Time) ([]Event, string) {
 // can says what makes sense to ask.
 func can(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) Can {
 	child := run.ClaimsParent() != nil
-	if st.CompletedAt != nil || run.DeletionTimestamp != nil {
+	terminate := run.Spec.Shutdown != v1alpha1.ShutdownTerminate
+	switch {
+	case run.DeletionTimestamp != nil:
 		return Can{Rerun: !child}
+	case st.CompletedAt != nil:
+		return Can{EndChildren: terminate && runview.HasChildren(run), Rerun: !child}
 	}
 	return Can{
-		Cancel: run.Spec.Shutdown == "", Terminate: run.Spec.Shutdown != v1alpha1.ShutdownTerminate,
+		Cancel: run.Spec.Shutdown == "", Terminate: terminate,
 		Suspend: !run.Spec.Suspend, Resume: run.Spec.Suspend, Rerun: !child,
 	}
 }

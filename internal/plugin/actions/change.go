@@ -16,12 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-// End asks a run to end early. One that has ended is terminated for its child runs, which may still
-// clean up: they end at once with it.
+// End asks a run to end early. One that has ended is terminated for its own child runs, which may
+// still clean up: they end at once.
 func End(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, how v1alpha1.ShutdownMode) error {
-	if err := over(run); err != nil && (how != v1alpha1.ShutdownTerminate || !hasChildren(run)) {
+	if err := over(run); err != nil && (how != v1alpha1.ShutdownTerminate || !runview.HasChildren(run)) {
 		return err
 	}
 	return change(ctx, c, run, map[string]any{"shutdown": how})
@@ -53,11 +54,6 @@ func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fie
 		return fmt.Errorf("change run %s/%s: %w", run.Namespace, run.Name, err)
 	}
 	return nil
-}
-
-// hasChildren says whether child runs of a run were made.
-func hasChildren(run *v1alpha1.WorkflowRun) bool {
-	return run.Status != nil && slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool { return s.ChildRun != nil })
 }
 
 // over refuses what is asked of a run that has ended: nothing would come of it.

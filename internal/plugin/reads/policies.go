@@ -56,10 +56,11 @@ func Claims(ctx context.Context, c client.Reader, operator string) ([]ownership.
 	return claims, nil
 }
 
-// Owners are who owns which partition, and the Leases of who may drive the run with a UID.
+// Owners are who owns which partition, and the Leases of who may drive the run with a UID. With
+// --ownership=leader from the start no ConfigMap says who owns what.
 func Owners(ctx context.Context, c client.Reader, operator, uid string) (runview.Owner, error) {
 	claims, err := Claims(ctx, c, operator)
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		return runview.Owner{}, err
 	}
 	o := runview.Owner{Claims: claims, Leader: Leader(ctx, c, operator)}

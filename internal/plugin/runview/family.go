@@ -4,6 +4,7 @@ package runview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -18,6 +19,11 @@ func Children(run *v1alpha1.WorkflowRun) []string {
 		}
 	}
 	return names
+}
+
+// HasChildren says whether child runs of a run were made.
+func HasChildren(run *v1alpha1.WorkflowRun) bool {
+	return slices.ContainsFunc(statusOf(run).Steps, func(s v1alpha1.StepStatus) bool { return s.ChildRun != nil })
 }
 
 // family are the child runs of a run, by UID: what others may have of their names is no child.

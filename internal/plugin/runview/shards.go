@@ -52,7 +52,7 @@ type Replica struct {
 
 // Owner is what there is to know of who drives a run.
 type Owner struct {
-	Claims []ownership.Claim // who owns which partition; nil: that may not be seen
+	Claims []ownership.Claim // who owns which partition; nil: that may not be seen, or no replica ever did
 	// Lease is that of the owner: nil if it may not be seen, never renewed if there is none.
 	Lease *coordinationv1.Lease
 	// Leader is the Lease of --ownership=leader: nil if it may not be seen, or if there is none.
@@ -128,15 +128,16 @@ func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1
 
 // Owned adds which replica drives the run with a UID.
 func (a *Answer) Owned(o Owner, uid string, now time.Time) {
+	if leader := Leader(o.Leader, now); leader != "" { // while there is one, replicas that share the runs own nothing
+		a.owned("the leader " + leader + " drives the run")
+		return
+	}
 	p := protocol.Partition(uid)
 	if p >= len(o.Claims) {
 		return
 	}
 	owner := Printable(o.Claims[p].Owner, maxTextChars)
-	leader := Leader(o.Leader, now)
 	switch {
-	case leader != "": // while there is one, replicas that share the runs own nothing
-		a.owned("the leader " + leader + " drives the run")
 	case owner == "":
 		a.owned("no replica owns partition " + strconv.Itoa(p) + ": the run stands still until one takes it, which takes seconds")
 	case o.Lease != nil && replicaOf(o.Lease).trouble(now) != "":

@@ -98,6 +98,27 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		Expect(r.counter("syncopate_job_fences_total")).To(BeZero(), "nobody else can have worked on it")
 	}, NodeTimeout(patience))
 
+	// mutation: refused that takes the first conflict for a refusal.
+	It("is so yet after two conflicts with nobody, and written a little later", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(5))
+		r.rush(ctx, run, 2)
+		Expect(r.lags(run)).To(BeTrue())
+		r.hook = times(2, "status/before", func(context.Context) error { return asConflict(run) })
+		w.clock.Step(longest * time.Millisecond)
+		for _, pause := range []time.Duration{2 * refreshDelay, 4 * refreshDelay} {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(pause))
+			Expect(r.lags(run)).To(BeTrue())
+			w.clock.Step(pause)
+		}
+		r.mustPass(ctx, run)
+		Expect(r.writes()).To(Equal(1))
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).ahead.Off).To(BeFalse())
+		r.finish(ctx, run)
+	}, NodeTimeout(patience))
+
 	It("is written once the first thing that is not written is as old as the policy lets it be", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.coalesced(ctx)

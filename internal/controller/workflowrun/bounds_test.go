@@ -67,6 +67,32 @@ var _ = Describe("a server that never answers", func() {
 		}
 	}, NodeTimeout(2*patience))
 
+	// mutation: withoutLock without passTimeout.
+	It("keeps a pass that has no lock for some seconds, too", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		w.dropLock(ctx, run)
+		r.Leases.Cache.Drop(ctx, run.UID)
+		most := r.longest(func(at string) error {
+			if at == "acquire/before" {
+				return errTest
+			}
+			return nil
+		})
+		w.patch(ctx, run, `{"spec":{"shutdown":"Terminate"}}`)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		for _, place := range []string{"acquire/before", "status/before", "withdraw/before"} {
+			Expect(most()).To(HaveKey(place))
+		}
+		for _, place := range []string{"status/before", "withdraw/before"} {
+			Expect(most()[place]).To(BeNumerically("<=", passTimeout), place)
+		}
+	}, NodeTimeout(2*patience))
+
 	// What is read before a pass has a lock keeps nobody from it.
 	//
 	// mutation: decideWithin without decideTimeout.

@@ -88,6 +88,29 @@ var _ = Describe("a result that the API server refuses", func() {
 		r = w.newReplica(ctx, "r")
 	}, NodeTimeout(patience))
 
+	// mutation: putUnchanged that takes each conflict for a refusal.
+	It("by the code of a conflict is put aside as well, and no other is", func(ctx SpecContext) {
+		budget(ctx, 3)
+		run := w.create(ctx, diamond())
+		r.refuse = func(now *v1alpha1.WorkflowRun) error {
+			if refusing("a", 1)(now) == nil {
+				return nil
+			}
+			return asConflict(now)
+		}
+		r.inFlight(ctx, run, 2)
+		for _, t := range w.takeAll(ctx, 2) {
+			t.succeed(ctx)
+		}
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted
+		})
+		Expect(stepOf(w.get(ctx, run), "b").Phase).To(Equal(v1alpha1.StepSucceeded))
+		for _, s := range of("b", w.settledWith(run)) {
+			Expect(s.failures).To(BeZero())
+		}
+	}, NodeTimeout(2*patience))
+
 	It("is tried as often as the policy says, then put aside as it came; nobody else notices, and its step goes on", func(ctx SpecContext) {
 		budget(ctx, 3)
 		steps := diamond()

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -342,7 +343,8 @@ func (s *sizes) Put(_ context.Context, _ *v1alpha1.WorkflowRun, _ []byte, size i
 // mutation: put that gives the size of the request makes this fail.
 func TestAWrittenRunIsAsLargeAsAllOfIt(t *testing.T) {
 	var s sizes
-	p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(epoch), Statuses: &s}, run: aRun("1"), mem: &memory{}}
+	r := &Reconciler{Clock: clocktesting.NewFakeClock(epoch), Statuses: &s, Metrics: NewMetrics(prometheus.NewRegistry())}
+	p := &pass{r: r, run: aRun("1"), mem: &memory{}}
 	next := aRun("1", v1alpha1.StepPending)
 	next.Spec.Steps[0].When = strings.Repeat("x", 1<<10)
 	if _, err := p.put(t.Context(), next); err != nil || len(s.of) != 1 || s.of[0] < 1<<10 {

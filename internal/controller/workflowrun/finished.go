@@ -129,11 +129,12 @@ func isNeeded(ctx context.Context, p *pass) (bool, error) {
 }
 
 // leftAlone has what the API server did not do tried again later. A policy or a webhook may refuse
-// it for good, and that of many other runs: it is told once.
+// it for good, and that of many other runs: it is told once. The first answer that there was a
+// conflict, where there was none, may be an error.
 func leftAlone(p *pass, m *pause, cause error) (level int, at time.Time) {
 	level = min(m.tries, 1)
 	at = m.next(p.r.Clock.Now())
-	if passes.Refused(cause) {
+	if passes.Refused(cause) && (level > 0 || !apierrors.IsConflict(cause)) {
 		at = p.r.Clock.Now().Add(keptPause)
 		m.until = at
 	}
@@ -158,10 +159,7 @@ func noteEdit(ctx context.Context, p *pass) error {
 	bounded, stop := context.WithTimeout(ctx, passTimeout)
 	defer stop()
 	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
-	tried, cause := p.put(bounded, next)
-	if tried {
-		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(cause)).Inc()
-	}
+	_, cause := p.put(bounded, next)
 	switch {
 	case cause == nil:
 		p.run, p.mem.last, *m = next, asStored(p, next), pause{}

@@ -39,14 +39,18 @@ func answering(place string, tries *int, cause *error) func(context.Context, str
 // refusal is how a policy or a webhook refuses what is asked of a run.
 type refusal func(*v1alpha1.WorkflowRun) error
 
-// byCode are refusals. A webhook has all codes to choose from, also that of a conflict.
+// asConflict refuses as a webhook does that has chosen the code of a conflict.
+func asConflict(run *v1alpha1.WorkflowRun) error {
+	return apierrors.NewConflict(runsResource, run.Name, errHold)
+}
+
+// byCode are refusals, and how long a run is left alone after the first. A webhook has all codes to
+// choose from, also that of a conflict.
 var byCode = []TableEntry{
 	Entry("as forbidden", refusal(func(run *v1alpha1.WorkflowRun) error {
 		return apierrors.NewForbidden(runsResource, run.Name, errHold)
-	}), NodeTimeout(2*patience)),
-	Entry("as a conflict", refusal(func(run *v1alpha1.WorkflowRun) error {
-		return apierrors.NewConflict(runsResource, run.Name, errHold)
-	}), NodeTimeout(2*patience)),
+	}), keptPause, NodeTimeout(2*patience)),
+	Entry("as a conflict, of which the first may be an error", refusal(asConflict), 5*time.Second, NodeTimeout(2*patience)),
 }
 
 var _ = Describe("a run that has ended", func() {
@@ -76,16 +80,16 @@ var _ = Describe("a run that has ended", func() {
 	// Mutations that make it fail: leftAlone without keptPause; expire that asks in each pass;
 	// deleteEnded that takes each conflict for that of an old cache; nextAfterEnd that forgets
 	// the run meanwhile.
-	DescribeTable("and that a policy keeps from being deleted is left alone for ten minutes, and deleted when it may be", func(ctx SpecContext, refusal refusal) {
+	DescribeTable("and that a policy keeps from being deleted is left alone for ten minutes, and deleted when it may be", func(ctx SpecContext, refusal refusal, first time.Duration) {
 		ended(ctx, new(int32(3600)))
 		cause := refusal(run)
 		r.hook = answering("delete/before", &tries, &cause)
 		w.clock.Step(2 * time.Hour)
 		for range 3 {
-			Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(first))
 		}
 		Expect(tries).To(Equal(1))
-		w.clock.Step(keptPause)
+		w.clock.Step(first)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
 		Expect(tries).To(Equal(2))
 		cause = nil
@@ -187,17 +191,17 @@ var _ = Describe("a run that has ended", func() {
 
 	// mutations: leftAlone without keptPause; noteEdit that takes each conflict for that of
 	// an old cache.
-	DescribeTable("and whose status is refused after an edit is left alone for ten minutes", func(ctx SpecContext, refusal refusal) {
+	DescribeTable("and whose status is refused after an edit is left alone for ten minutes", func(ctx SpecContext, refusal refusal, first time.Duration) {
 		ended(ctx, nil)
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
 		cause := refusal(run)
 		r.hook = answering("status/before", &tries, &cause)
-		for i := range 2 {
+		for i, pause := range []time.Duration{first, keptPause} {
 			for range 3 {
-				Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(keptPause))
+				Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(pause))
 			}
 			Expect(tries).To(Equal(i + 1))
-			w.clock.Step(keptPause)
+			w.clock.Step(pause)
 		}
 		cause = nil
 		r.mustPass(ctx, run)
@@ -205,14 +209,17 @@ var _ = Describe("a run that has ended", func() {
 		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))
 	}, byCode)
 
-	// mutation: noteEdit without conflicted.
+	// mutations: noteEdit without conflicted; put that does not count conflicts.
 	It("and that was edited since its owner last saw it has a status of its generation at once", func(ctx SpecContext) {
 		ended(ctx, nil)
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":86400}}`)
 		old := w.get(ctx, run)
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":3600}}`)
 		r.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		conflicts := func() float64 { return r.counter("syncopate_fence_rejections_total", "by", "resource_version") }
+		before := conflicts()
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
+		Expect(conflicts() - before).To(BeEquivalentTo(1))
 		r.mustPass(ctx, run)
 		now := w.get(ctx, run)
 		Expect(now.Status.ObservedGeneration).To(Equal(now.Generation))

@@ -63,7 +63,10 @@ type memory struct {
 	failing string
 	// refused is why the API server refuses the status, as people were told; "": it does not.
 	refused metav1.StatusReason
-	noRoom  noRoom
+	// conflicts is how many status writes in a row were refused as conflicts, though the run was as
+	// it had been.
+	conflicts int
+	noRoom    noRoom
 	// missing is of a run that the API server says does not exist, since it last gave or took it;
 	// undeleted and unnoted are of one that ended: see deleteEnded and noteEdit.
 	missing, undeleted, unnoted pause

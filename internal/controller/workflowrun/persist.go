@@ -30,7 +30,6 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 		return &writeError{err: err, ending: lifecycle.Finished(next)}
 	}
 	p.mem.lastWrite.Applied = applied(d.Verdicts)
-	p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
 	if err != nil {
 		if outage(err) { // else it is known that nothing took effect
 			p.mem.doubtful(p.run.ResourceVersion, d.Withdraw)
@@ -57,6 +56,17 @@ func outcomeOf(err error) string {
 	return "unanswered"
 }
 
+// countWrite counts a write that was sent, by what the API server said to it.
+func countWrite(m *Metrics, err error) {
+	m.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
+	switch {
+	case apierrors.IsConflict(err):
+		m.fenceRejections.WithLabelValues("resource_version").Inc()
+	case isStaleWriter(err):
+		m.fenceRejections.WithLabelValues("fence_rule").Inc()
+	}
+}
+
 // wrote notes a write that was accepted.
 func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.outputs.Wrote(p.ahead.Stored, next, p.batch.TakenOver(d.Verdicts))
@@ -68,7 +78,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.run, p.mem.last = next, asStored(p, next)
 	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
-	p.mem.refused, p.mem.standoff, p.mem.missing = "", standoff{}, pause{}
+	p.mem.refused, p.mem.standoff, p.mem.missing, p.mem.conflicts = "", standoff{}, pause{}, 0
 	p.lock.Wrote()
 	if p.mem.suspects -= len(p.batch.Carried()); p.mem.blamed || p.mem.suspects <= 0 {
 		p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false
@@ -102,6 +112,7 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	defer done()
 	begin := p.r.Clock.Now()
 	err = p.r.Statuses.Put(ctx, &sent, body, size)
+	countWrite(p.r.Metrics, err)
 	next.ResourceVersion = sent.ResourceVersion
 	p.mem.lastWrite.End = p.r.Clock.Now()
 	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)

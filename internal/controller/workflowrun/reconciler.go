@@ -341,10 +341,12 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	if d.Changed {
 		p.batch.Carry(d.Verdicts)
 		fenceForced(ctx, p, &d)
-		if err := p.persist(ctx, d); err != nil {
+		bounded, stop := context.WithTimeout(ctx, passTimeout)
+		defer stop()
+		if err := p.persist(bounded, d); err != nil {
 			return p.refused(ctx, err)
 		}
-		if _, err := p.act(ctx, d); err != nil {
+		if _, err := p.act(bounded, d); err != nil {
 			return reconcile.Result{}, err
 		}
 	}

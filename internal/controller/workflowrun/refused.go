@@ -31,24 +31,40 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
 		return result, nil
 	case apierrors.IsConflict(err):
-		p.r.Metrics.fenceRejections.WithLabelValues("resource_version").Inc()
+		if result, done, err := afterConflict(ctx, p); done {
+			return result, err
+		}
 	case isStaleWriter(err):
 		// The stored fence is above the lease's: another wrote meanwhile. The next take
 		// starts above it.
-		p.r.Metrics.fenceRejections.WithLabelValues("fence_rule").Inc()
 		p.trial.CountFenceRefused(&p.mem.fenceRefused)
 		p.lock.Drop(ctx)
-	default:
-		if p.ahead.Lags() {
-			return checkpointFailed(ctx, p, err)
-		}
-		return p.unwritten(ctx, err)
+		return p.refresh(ctx)
 	}
-	result, err := p.refresh(ctx)
-	if err == nil {
+	if p.ahead.Lags() {
+		return checkpointFailed(ctx, p, err)
+	}
+	return p.unwritten(ctx, err)
+}
+
+// afterConflict ends a pass whose write was refused as a conflict, unless that is to be taken for a
+// refusal like others: the run was as it had been, several times in a row. Of a few such answers
+// nothing follows. They may be those of a server that is ill, and no result is to wait for that.
+func afterConflict(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
+	result, refused, err := conflicted(ctx, p)
+	switch {
+	case err != nil:
+		return result, true, err
+	case !refused:
+		p.mem.conflicts = 0
 		p.lock.DropIfOutdated(ctx, p.mem.newer(p.run)) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
+		return result, true, nil
+	case p.mem.conflicts >= mostConflicts:
+		return result, false, nil
 	}
-	return result, err
+	p.mem.conflicts++
+	p.notYet = p.r.Clock.Now().Add(refreshDelay << p.mem.conflicts)
+	return p.again(p.notYet), true, nil
 }
 
 // checkpointFailed ends a pass whose checkpoint was not accepted, and not for another writer.

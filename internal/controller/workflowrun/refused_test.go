@@ -62,6 +62,44 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		}, NodeTimeout(2*patience))
 	}
 
+	// mutations: refused that takes each conflict for that of an old cache; putUnchanged that does,
+	// too; wrote that keeps the conflicts of before.
+	It("by the code of a conflict is tried ever later, and blames no result", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		m := r.memories.peek(client.ObjectKeyFromObject(run))
+		counted := func(name string, labels ...string) int { return int(r.counter(name, labels...)) }
+		before := counted("syncopate_fence_rejections_total", "by", "resource_version")
+		tries := 0
+		r.refuse = func(run *v1alpha1.WorkflowRun) error {
+			tries++
+			return asConflict(run)
+		}
+		t := w.takeAll(ctx, 2)[0]
+		t.succeed(ctx)
+		r.pumpOf(ctx, t)
+		for began, n := w.clock.Now(), 0; w.clock.Since(began) < 10*time.Minute; n++ {
+			Expect(n).To(BeNumerically("<", 60), "passes")
+			w.clock.Step(max(time.Millisecond, r.mustPass(ctx, run).RequeueAfter))
+		}
+		Expect(tries).To(And(BeNumerically(">", mostConflicts), BeNumerically("<=", 20)))
+		Expect(counted("syncopate_fence_rejections_total", "by", "resource_version") - before).To(Equal(tries))
+		Expect(r.recorder.count("Warning StatusRefused")).To(Equal(1))
+		Expect(r.Batches.Inbox.Waiting(run.UID)).To(BeEmpty(), "its patience is over")
+		Expect(w.settledWith(run)).NotTo(BeEmpty())
+		for _, s := range w.settledWith(run) {
+			Expect(s.failures).To(BeZero())
+		}
+
+		r.refuse = nil
+		w.clock.Step(lookAgain)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(m.conflicts).To(BeZero())
+		Expect(w.deadLetters(ctx)).To(BeEmpty())
+	}, NodeTimeout(2*patience))
+
 	// mutations: heldUp that tries the status as it is each time; after an edit, too.
 	It("does not keep it from an end that the policy takes", func(ctx SpecContext) {
 		for _, edited := range []bool{true, false} {

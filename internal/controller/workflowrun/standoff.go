@@ -152,20 +152,19 @@ func putUnchanged(ctx context.Context, p *pass) (refused bool, err error) {
 	before := p.mem.lastWrite // the write that comes next waits for that one
 	tried, err := p.put(ctx, p.run.DeepCopy())
 	p.mem.lastWrite = before
-	if tried {
-		p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return false, nil
+	case apierrors.IsConflict(err):
+		_, refused, _ = conflicted(ctx, p) // if that is not known, another did
+	default:
+		refused = tried && !outage(err) && !overtaken(err) && !tooLarge(err)
 	}
-	err = fmt.Errorf("write the status as it is: %w", err)
-	return tried && !outage(err) && !overtaken(err) && !tooLarge(err), err
+	return refused, fmt.Errorf("write the status as it is: %w", err)
 }
 
 // overtaken says that a write was refused for what others did to the run.
-func overtaken(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isStaleWriter(err)
-}
+func overtaken(err error) bool { return apierrors.IsNotFound(err) || isStaleWriter(err) }
 
 // ownPrefix begins the annotations that the operator reads and writes.
 const ownPrefix = "syncopate.dev/"

@@ -43,10 +43,22 @@ func (h *history) Start(ctx context.Context) error {
 			return nil
 		case <-tick.C():
 		}
-		if err := h.look(ctx); err != nil {
+		if err := h.lookAgain(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// lookAgain is look for a process that began: to be unsure ends none.
+//
+// Errors: *timeline.BackError.
+func (h *history) lookAgain(ctx context.Context) error {
+	err := h.look(ctx)
+	if errors.Is(err, timeline.ErrUnsure) {
+		h.tell(err)
+		return nil
+	}
+	return err
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: standbys let runs in, too.
@@ -55,11 +67,11 @@ func (*history) NeedLeaderElection() bool { return false }
 // look compares the revision of the API server with what this installation saw, and notes it. Where
 // one of the two cannot be asked there is no verdict.
 //
-// Errors: *timeline.BackError.
+// Errors: *timeline.BackError, and timeline.ErrUnsure: a process must not begin on that.
 func (h *history) look(ctx context.Context) error {
 	mark, unasked := store.Revision(ctx, h.redis) // before the API server is asked: see timeline.Reach
 	now, err := timeline.Reach(ctx, h.api, h.clock, max(mark, h.seen))
-	if _, ok := errors.AsType[*timeline.BackError](err); ok {
+	if _, ok := errors.AsType[*timeline.BackError](err); ok || errors.Is(err, timeline.ErrUnsure) {
 		return err
 	}
 	switch {

@@ -28,11 +28,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/timeline"
 )
 
+// away is what a line answers that cannot be asked.
+const away = "away"
+
 // line is an API server of which only the revision counts.
 type line struct {
 	client.Reader
 
-	stale     []string // what it answers before revision
+	stale     []string // what it answers before revision; away: an error
 	revision  string
 	err       error
 	meanwhile func() // happens between the answer and its arrival; nil: nothing does
@@ -45,8 +48,12 @@ func (l *line) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	l.asked++
 	l.kind = list.GetObjectKind().GroupVersionKind().String()
 	if len(l.stale) > 0 {
-		list.SetResourceVersion(l.stale[0])
+		now := l.stale[0]
 		l.stale = l.stale[1:]
+		if now == away {
+			return errDown
+		}
+		list.SetResourceVersion(now)
 		return nil
 	}
 	list.SetResourceVersion(l.revision)
@@ -121,6 +128,14 @@ func (p *past) refuses(h *history, now, seen uint64) {
 	}
 }
 
+// unsure fails the test unless a look was below, and cannot tell for that cause.
+func (p *past) unsure(ctx context.Context, h *history, cause error) {
+	p.t.Helper()
+	if err := h.look(ctx); !errors.Is(err, timeline.ErrUnsure) || !errors.Is(err, cause) {
+		p.t.Errorf("a look says %v; want that it is unsure for %v", err, cause)
+	}
+}
+
 // mutation: look without its comparison, or without RaiseRevision, makes this fail, and so does one
 // that compares texts, or that raises the mark before it compares.
 func TestAnAPIServerThatIsBehindItsInstallationIsNoticed(t *testing.T) {
@@ -174,16 +189,55 @@ func TestAnAPIServerThatLagsIsAskedAgain(t *testing.T) {
 	if l.asked != 5 {
 		t.Errorf("a verdict after %d answers", l.asked)
 	}
-	l = &line{stale: []string{"28", "29"}, err: errDown} // one that goes away meanwhile says nothing
+	l = &line{stale: []string{"28", away, "31"}, revision: "28"}
 	p.passes(p.replica(l, "a"), 31)
-	l = &line{stale: []string{"28"}, revision: "text"}
-	p.passes(p.replica(l, "a"), 31)
+}
+
+// An API server flaps while etcd is restored.
+//
+// mutations: Reach that ends with the first error; one that takes an error for a low answer, or
+// that counts anew after it; one that asks for ever; look that says nothing of what is unsure.
+func TestAnAPIServerThatFlapsBelowWhatWasSeenIsNotPassed(t *testing.T) {
+	p := newPast(t)
+	p.passes(p.replica(&line{revision: "30"}, "a"), 30)
+	l := &line{stale: []string{"28", away, "28", "28", "28", "28"}, revision: "30"}
+	p.refuses(p.replica(l, "a"), 28, 30)
+	if l.asked != 6 {
+		t.Errorf("a verdict after %d questions", l.asked)
+	}
+
+	l = &line{stale: []string{"28", "29"}, err: errDown}
+	h := p.replica(l, "a")
+	began := h.clock.Now()
+	p.unsure(t.Context(), h, errDown)
+	if waited := h.clock.Since(began); waited < 30*time.Second || waited > 32*time.Second {
+		t.Errorf("it gives up after %s", waited)
+	}
+	p.unsure(t.Context(), p.replica(&line{stale: []string{"28"}, revision: "text"}, "a"), timeline.ErrOpaque)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	h = p.replica(&line{revision: "28", meanwhile: cancel}, "a")
 	h.clock = clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)) // its timers never end
-	if err := h.look(ctx); err != nil {
-		t.Errorf("asked to end: %v", err)
+	p.unsure(ctx, h, context.Canceled)
+}
+
+// mutation: Start that ends for what is unsure, or does not tell it.
+func TestARunningProcessGoesOnWhereABackwardHistoryIsUnsure(t *testing.T) {
+	p := newPast(t)
+	p.passes(p.replica(&line{revision: "30"}, "a"), 30)
+	h := p.replica(&line{stale: []string{"28"}, err: errDown}, "a")
+	var told atomic.Int32
+	h.log = funcr.New(func(_, text string) {
+		if strings.Contains(text, timeline.ErrUnsure.Error()) {
+			told.Add(1)
+		}
+	}, funcr.Options{})
+	if err := h.lookAgain(t.Context()); err != nil || told.Load() != 1 {
+		t.Errorf("a look says %v, and the log %d times", err, told.Load())
+	}
+	h.api = &line{revision: "28"}
+	if _, ok := errors.AsType[*timeline.BackError](h.lookAgain(t.Context())); !ok {
+		t.Error("the next look does not notice it")
 	}
 }
 

@@ -90,6 +90,7 @@ func newConn(config Config) *Conn {
 func (c *Conn) observers() []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) { // the first time
+			c.removals.on(nc.ConnectedServerId())
 			c.open.Store(true)
 			close(c.opened)
 			c.Log.Info("Connected to NATS", "server", nc.ConnectedServerName())
@@ -102,7 +103,7 @@ func (c *Conn) observers() []nats.Option {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			c.open.Store(true)
-			c.removals.clear()
+			c.removals.on(nc.ConnectedServerId())
 			c.generation.Add(1) // the server may have come back without its data
 			c.look()
 			c.Log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())

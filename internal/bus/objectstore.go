@@ -30,7 +30,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	want := c.payloadConfig()
-	s, err := c.JetStream.Stream(ctx, c.Names.PayloadsStream())
+	s, err := askFor(ctx, c, c.Names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = c.JetStream.CreateObjectStore(ctx, want)
 		err = unbounded(want.MaxBytes, err, func() error {

@@ -15,11 +15,12 @@ import (
 // took 70 ms with 64 consumers on a busy machine.
 const removal = 2 * time.Second
 
-// removals are the streams that were there on this connection, and since when those of them are
+// removals are the streams that were there on this server, and since when those of them are
 // gone that were deleted.
 type removals struct {
-	mu   sync.Mutex
-	gone map[string]time.Time // zero: it is there
+	mu     sync.Mutex
+	gone   map[string]time.Time // zero: it is there
+	server string               // of the connection; another one each time that it starts
 }
 
 // sawThere notes that a stream is there.
@@ -60,33 +61,58 @@ func (r *removals) left(stream string, now time.Time) time.Duration {
 	return removal - now.Sub(since)
 }
 
-// clear forgets all: a server that started anew removes none.
-func (r *removals) clear() {
+// on forgets all where the server is not the one before: that one started anew removes nothing.
+func (r *removals) on(server string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.gone)
+	if server != r.server {
+		clear(r.gone)
+		r.server = server
+	}
 }
 
-// lookForRemoval notes whether a stream is gone that was there. What is wrong is told by who asks
-// next.
-func lookForRemoval(ctx context.Context, c *Conn, name string) {
-	if !c.removals.isThere(name) {
-		return
-	}
+// errRemoved is told of a stream that is being removed, maybe: awaitRemoval waits for that.
+var errRemoved = errors.New("the stream was removed")
+
+// lookForRemovals notes which streams are gone that were there: so the waits for all of them end at
+// the same time. It ends with the first that has no answer, which is told by who asks next: one
+// without a leader keeps no other from being made.
+func lookForRemovals(ctx context.Context, c *Conn, configs []jetstream.StreamConfig) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	if _, err := c.JetStream.Stream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) {
-		c.removals.sawGone(name, c.Clock.Now())
+	names := []string{c.Names.PayloadsStream()}
+	for _, want := range configs {
+		names = append(names, want.Name)
+	}
+	for _, name := range names {
+		if !c.removals.isThere(name) {
+			continue
+		}
+		if _, err := askFor(ctx, c, name); err != nil && !errors.Is(err, errRemoved) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return
+		}
 	}
 }
 
-// awaitRemoval waits until a stream is removed that was there on this connection and was deleted. A
+// askFor gets a stream. Errors: errRemoved, and those of the library.
+func askFor(ctx context.Context, c *Conn, name string) (jetstream.Stream, error) {
+	s, err := c.JetStream.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		now := c.Clock.Now()
+		c.removals.sawGone(name, now)
+		if c.removals.left(name, now) > 0 { // as it, or another call, saw
+			return nil, errRemoved
+		}
+	}
+	return s, err
+}
+
+// awaitRemoval waits until a stream is removed that was there on this server and was deleted. A
 // server alone (2.15.2) forgets the name first, then ends the consumers, and at last removes the
 // directory of that name. Made anew before that, a stream loses its directory: it is there, stores
 // nothing and answers no publish, or has messages of the one before. Whoever finds it gone later
 // waits for what is left.
 func awaitRemoval(ctx context.Context, c *Conn, name string) error {
-	lookForRemoval(ctx, c, name)
 	left := c.removals.left(name, c.Clock.Now())
 	if left <= 0 {
 		return nil

@@ -21,11 +21,7 @@ func (c *Conn) EnsureStreams(ctx context.Context) error {
 		return c.Retryable("create streams", ErrUnreachable)
 	}
 	configs := c.streamConfigs()
-	// All are looked for before the first is waited for: so their waits end at the same time.
-	for _, want := range configs {
-		lookForRemoval(ctx, c, want.Name)
-	}
-	lookForRemoval(ctx, c, c.Names.PayloadsStream())
+	lookForRemovals(ctx, c, configs)
 	// The larger ones first: once a server has promised all of its room, it makes no stream at all,
 	// also none without a limit.
 	drifts, err := ensureAll(ctx, c, configs[:2])
@@ -33,6 +29,9 @@ func (c *Conn) EnsureStreams(ctx context.Context) error {
 		return err
 	}
 	ofPayloads, err := c.ensurePayloads(ctx)
+	if errors.Is(err, errRemoved) {
+		ofPayloads, err = c.ensurePayloads(ctx) // after a wait
+	}
 	if err != nil {
 		return c.Retryable("create object store", err)
 	}
@@ -64,6 +63,9 @@ func (c *Conn) RepairStreams(ctx context.Context) error {
 func ensureAll(ctx context.Context, c *Conn, configs []jetstream.StreamConfig) (drifts []Drift, err error) {
 	for _, want := range configs {
 		got, err := c.ensureStream(ctx, want)
+		if errors.Is(err, errRemoved) {
+			got, err = c.ensureStream(ctx, want) // after a wait
+		}
 		if err != nil {
 			return nil, c.Retryable("create stream "+want.Name, err)
 		}
@@ -79,7 +81,7 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	s, err := c.inspect(want.Name, func() (jetstream.Stream, error) {
-		s, err := c.JetStream.Stream(ctx, want.Name)
+		s, err := askFor(ctx, c, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			s, err = c.JetStream.CreateStream(ctx, want)
 			err = unbounded(want.MaxBytes, err, func() (err error) {

@@ -3,12 +3,16 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -187,10 +191,9 @@ func allStreams(b *broker) []string {
 // mutations: a checkStream, or a measureOthers, that does not note what it sees.
 func TestAfterAReconnectTheRemovalOfAStreamIsWaitedForAsBefore(t *testing.T) {
 	t.Parallel()
-	b := newBroker(t, natstest.Start(t))
-	if err := b.NATS.ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
+	s := natstest.Start(t)
+	b := newBroker(t, s)
+	s.Restart()
 	bustest.Receive(t, "it is connected again", b.Recheck(), 1)
 	looked(t, b)
 	for _, name := range allStreams(b) {
@@ -250,5 +253,94 @@ func TestAnOutageEndsTheWaitForARemoval(t *testing.T) {
 	b.NoteOutage()
 	if err := bustest.Receive(t, "it ends", done, 1)[0]; !errors.Is(err, bus.ErrUnreachable) {
 		t.Error(err)
+	}
+}
+
+// mutation: ensureStream, or ensurePayloads, that makes a stream at once that went after the
+// look at all.
+func TestTheRemovalOfAStreamThatGoesMeanwhileIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(time.Now())
+	b := newBroker(t, natstest.Start(t), func(c *bus.Config) { c.Clock = clk })
+	remove := func(stream string) {
+		if err := b.JetStream.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(b.Names.ResultsStream())
+	done := ensuring(t, b)
+	bustest.Eventually(t, "it waits", clk.HasWaiters)
+	remove(b.Names.PayloadsStream())
+	remove(b.Names.ControlStream())
+	for range 3 {
+		bustest.Eventually(t, "it waits for each", clk.HasWaiters)
+		clk.Step(bus.Removal)
+	}
+	if err := bustest.Receive(t, "the streams are made", done, 1)[0]; err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection that breaks says nothing of what its server does.
+//
+// mutation: a reconnect to the same start of a server that forgets what was there.
+func TestARemovalOutlivesAReconnect(t *testing.T) {
+	t.Parallel()
+	b, clk := deleted(t)
+	if err := b.NATS.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Receive(t, "it is connected again", b.Recheck(), 1)
+	done := ensuring(t, b)
+	bustest.Eventually(t, "it waits", clk.HasWaiters)
+	clk.Step(bus.Removal)
+	if err := bustest.Receive(t, "the streams are made", done, 1)[0]; err != nil {
+		t.Error(err)
+	}
+}
+
+// unheard is a dialer. While it is on, no question about a stream comes to the server.
+type unheard struct {
+	on    atomic.Bool
+	asked atomic.Int32
+}
+
+func (u *unheard) Dial(network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(context.Background(), network, address)
+	return unheardConn{c, u}, err
+}
+
+type unheardConn struct {
+	net.Conn
+	of *unheard
+}
+
+func (c unheardConn) Write(b []byte) (int, error) {
+	if n := bytes.Count(b, []byte("$JS.API.STREAM.INFO.")); n > 0 && c.of.on.Load() {
+		c.of.asked.Add(int32(n))
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// Each question that gets no answer takes CallTimeout, and publishers wait for all of them.
+//
+// mutation: lookForRemovals that goes on after a question without an answer makes this fail.
+func TestStreamsAreNotAskedForAgainAndAgainWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	u := &unheard{}
+	c, err := bus.ConnectWith(bus.Config{URL: natstest.Start(t).URL(), Log: bustest.Log(t)}, nats.SetCustomDialer(u))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.WithoutCancel(t.Context())) })
+	bustest.Eventually(t, "the bus is connected", c.Connected)
+	if err := c.EnsureStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	u.on.Store(true)
+	if err := c.EnsureStreams(t.Context()); !errors.Is(err, context.DeadlineExceeded) || u.asked.Load() != 2 { // the look for removals, and the one for jobs
+		t.Errorf("it ends with %v after %d questions", err, u.asked.Load())
 	}
 }

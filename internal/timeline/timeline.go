@@ -26,10 +26,15 @@ const (
 	pause = time.Second
 	// timeout bounds one question.
 	timeout = 5 * time.Second
+	// patience is how long an API server that was behind may answer with errors.
+	patience = 30 * time.Second
 )
 
 // ErrOpaque is told of an API server whose revisions are no numbers: they cannot be compared.
 var ErrOpaque = errors.New("revisions of the API server are no numbers")
+
+// ErrUnsure is told of an API server that was below what was seen, and then could not be asked.
+var ErrUnsure = errors.New("the API server was below what this installation has seen, and that could not be confirmed")
 
 // BackError says that the API server is at a lower revision than it was.
 type BackError struct {
@@ -48,23 +53,30 @@ func (e *BackError) Error() string {
 // has to be read before: whoever saw it had asked the API server before this does. The other way
 // round others could see more in between, beyond what this one was told.
 //
-// An API server that is behind is asked again: it may lag behind another one.
+// An API server that is behind is asked again: it may lag behind another one. From then on an error
+// is neither yes nor no, since an API server flaps while etcd is restored.
 //
-// Errors: *BackError where all answers were below, ErrOpaque, and those of the API server, which
-// say nothing about its history.
+// Errors: *BackError where enough answers were below, ErrUnsure where one was and the others did
+// not come, ErrOpaque, and those of the API server, which say nothing about its history.
 func Reach(ctx context.Context, api client.Reader, c clock.Clock, seen uint64) (uint64, error) {
-	for i := 1; ; i++ {
+	began := c.Now()
+	for below := 0; ; {
 		now, err := revision(ctx, api)
 		switch {
-		case err != nil:
-			return 0, err
-		case now >= seen:
+		case err == nil && now >= seen:
 			return now, nil
-		case i == answers:
+		case err == nil:
+			below++
+		case below == 0:
+			return 0, err
+		case c.Since(began) >= patience:
+			return 0, fmt.Errorf("%w: %w", ErrUnsure, err)
+		}
+		if below == answers {
 			return 0, &BackError{Now: now, Seen: seen}
 		}
 		if err := wait(ctx, c); err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%w: %w", ErrUnsure, err)
 		}
 	}
 }

@@ -93,13 +93,13 @@ func TestWhatHasComeBeforeAPullEndsIsHandedOver(t *testing.T) {
 func TestASilentLinkHoldsNoStop(t *testing.T) {
 	o, link, w := slowWorker(t, "Nats-Msg-Id")
 	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	o.publish("a", job("a"), `{}`) // before the pull, which lasts a second at the server
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = w.topics["a"].fetch(ctx, 1, time.Hour, func(*nats.Msg) {})
 	}()
-	o.publish("a", job("a"), `{}`)
 	within(t, "the worker asks", link.asked)
 	cancel()
 	within(t, "the pull ends", ended)

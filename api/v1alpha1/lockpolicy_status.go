@@ -47,7 +47,7 @@ type EffectiveLockPolicy struct {
 	// scope is how long a run keeps its lock.
 	// +optional
 	Scope LockScope `json:"scope,omitempty"`
-	// ttlSeconds is how long Redis keeps the lock of a holder that went silent.
+	// ttlSeconds is for how many seconds Redis keeps the lock of a holder that went silent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSeconds int64 `json:"ttlSeconds,omitempty"`

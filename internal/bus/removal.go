@@ -65,7 +65,7 @@ func (r *removals) left(stream string, now time.Time) time.Duration {
 func (r *removals) on(server string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if server != r.server {
+	if server != "" && server != r.server { // none: the connection broke again
 		clear(r.gone)
 		r.server = server
 	}

@@ -51,7 +51,7 @@ func abreast(ctx context.Context, c client.Reader, r *store.Store, installation 
 	if err != nil || seen == 0 {
 		return err
 	}
-	if _, err = timeline.Reach(ctx, c, timers, seen); errors.Is(err, timeline.ErrOpaque) {
+	if _, err = timeline.Reach(ctx, c, timers, seen); errors.Is(err, timeline.ErrOpaque) && !errors.Is(err, timeline.ErrUnsure) {
 		return nil
 	}
 	return err

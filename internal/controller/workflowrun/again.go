@@ -49,10 +49,12 @@ const (
 	resultPatience = 3 * time.Second
 	// refreshDelay is the wait before the next pass after the run had to be read live.
 	refreshDelay = 10 * time.Millisecond
-	// mostConflicts is how many status writes in a row may be refused as conflicts though nobody
-	// wrote before that is taken for a refusal. Each wait between them is twice the one before, so
-	// that is for some 2.5 s.
+	// mostConflicts is how many status writes that were refused as conflicts, though nobody wrote,
+	// are taken for a refusal. Each wait between them is twice the one before, so that is after
+	// some 2.5 s.
 	mostConflicts = 8
+	// usualConflicts is how many conflicts with others are nothing to wait for.
+	usualConflicts = 2
 	// actRetryDelay is the wait before effects that could not be carried out are tried again.
 	actRetryDelay = time.Second
 	// OthersPatience is how long a process leaves attempts alone that another one dispatched. Only

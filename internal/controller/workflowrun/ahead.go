@@ -65,13 +65,17 @@ func mayRunAhead(p *pass, d *lifecycle.Decision) bool {
 }
 
 // notBefore is when the pass may go on: at once in another pass, if what was decided was dropped
-// with its lease; or a little later, if its lock was busy a moment ago and results came. Zero: now.
+// with its lease; or a little later, if its lock was busy a moment ago and results came, or its
+// writes met conflicts. Zero: now.
 func notBefore(p *pass) time.Time {
 	if p.ahead.Lags() && !p.lock.Kept() {
 		dropAhead(p)
 		return p.r.Clock.Now()
 	}
 	if at := p.lock.NotBefore(p.run); p.batch.Waits() && at.After(p.r.Clock.Now()) {
+		return at
+	}
+	if at := p.mem.conflicts.until; at.After(p.r.Clock.Now()) && !p.ahead.Closes {
 		return at
 	}
 	return time.Time{}

@@ -39,6 +39,13 @@ func (w *pause) next(now time.Time) time.Time {
 	return w.until
 }
 
+// conflicts are the status writes that were refused as conflicts since one was taken.
+type conflicts struct {
+	all   int
+	alone int       // of these, those after which the run was as it had been
+	until time.Time // none is tried before
+}
+
 // memory is what this process knows of one run beyond what the API server stores. Losing it (a
 // crash) costs look-ups, never correctness. It is used by one pass at a time: the workqueue never
 // runs two passes of a run at once.
@@ -62,10 +69,8 @@ type memory struct {
 	// failing is why effects fail, as it was told; "": they do not.
 	failing string
 	// refused is why the API server refuses the status, as people were told; "": it does not.
-	refused metav1.StatusReason
-	// conflicts is how many status writes in a row were refused as conflicts, though the run was as
-	// it had been.
-	conflicts int
+	refused   metav1.StatusReason
+	conflicts conflicts
 	noRoom    noRoom
 	// missing is of a run that the API server says does not exist, since it last gave or took it;
 	// undeleted and unnoted are of one that ended: see deleteEnded and noteEdit.

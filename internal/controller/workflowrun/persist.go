@@ -78,7 +78,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.run, p.mem.last = next, asStored(p, next)
 	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
-	p.mem.refused, p.mem.standoff, p.mem.missing, p.mem.conflicts = "", standoff{}, pause{}, 0
+	p.mem.refused, p.mem.standoff, p.mem.missing, p.mem.conflicts = "", standoff{}, pause{}, conflicts{}
 	p.lock.Wrote()
 	if p.mem.suspects -= len(p.batch.Carried()); p.mem.blamed || p.mem.suspects <= 0 {
 		p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false

@@ -31,7 +31,7 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
 		return result, nil
 	case apierrors.IsConflict(err):
-		if result, done, err := afterConflict(ctx, p); done {
+		if result, done, err := afterConflict(ctx, p, err); done {
 			return result, err
 		}
 	case isStaleWriter(err):
@@ -48,22 +48,31 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 }
 
 // afterConflict ends a pass whose write was refused as a conflict, unless that is to be taken for a
-// refusal like others: the run was as it had been, several times in a row. Of a few such answers
-// nothing follows. They may be those of a server that is ill, and no result is to wait for that.
-func afterConflict(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
+// refusal like others: the run was as it had been, several times. Of a few such answers nothing
+// follows. They may be those of a server that is ill, and no result is to be blamed for that. Those
+// who edit a run all the time do not have it written all the time.
+func afterConflict(ctx context.Context, p *pass, cause error) (result reconcile.Result, done bool, err error) {
 	result, refused, err := conflicted(ctx, p)
-	switch {
-	case err != nil:
+	if err != nil {
+		p.handBack(ctx, cause)
 		return result, true, err
-	case !refused:
-		p.mem.conflicts = 0
-		p.lock.DropIfOutdated(ctx, p.mem.newer(p.run)) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
-		return result, true, nil
-	case p.mem.conflicts >= mostConflicts:
-		return result, false, nil
 	}
-	p.mem.conflicts++
-	p.notYet = p.r.Clock.Now().Add(refreshDelay << p.mem.conflicts)
+	c := &p.mem.conflicts
+	c.all++
+	if refused {
+		c.alone++
+	} else {
+		p.lock.DropIfOutdated(ctx, p.mem.newer(p.run)) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
+	}
+	switch {
+	case refused && c.alone >= mostConflicts:
+		return result, false, nil
+	case !refused && c.all <= usualConflicts:
+		return result, true, nil
+	}
+	p.handBack(ctx, cause)
+	c.until = p.r.Clock.Now().Add(refreshDelay << min(c.all, mostConflicts-1))
+	p.notYet = c.until
 	return p.again(p.notYet), true, nil
 }
 
@@ -96,7 +105,7 @@ func (m *memory) newer(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 // outage results go back to NATS when their patience is over, and none is to blame. A refusal may
 // be for one of the results in the write: half of them are tried at a time, until one is refused
 // alone; only that one counts as failed, and the others do not wait for it. None is to blame if the
-// status as it is would be refused, too.
+// status as it is would be refused, too, or while nobody knows that.
 func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
 	n := len(p.batch.Carried())
 	var write *writeError
@@ -107,9 +116,15 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	case outage(cause):
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
-	case refusesUnchanged(ctx, p, cause) || n == 0:
+	}
+	switch unchanged := refusesUnchanged(ctx, p, cause); {
+	case unchanged == isRefused || n == 0:
 		p.handBack(ctx, cause)
 		return standOff(ctx, p, cause), nil
+	case unchanged == isUnknown:
+		p.handBack(ctx, cause)
+		p.notYet = p.r.Clock.Now().Add(actRetryDelay)
+		return p.again(p.notYet), nil
 	}
 	blame(ctx, p, cause)
 	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil

@@ -62,6 +62,71 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		}, NodeTimeout(2*patience))
 	}
 
+	// mutations: putUnchanged that says isTaken where that is unknown; afterConflict that waits for
+	// no conflict with others.
+	DescribeTable("by the code of a conflict, and is edited meanwhile, is tried now and then, and blames no result",
+		func(ctx SpecContext, alone, edited, most int) {
+			w := newWorld(ctx)
+			r := w.newReplica(ctx, "r")
+			run := w.create(ctx, diamond())
+			r.inFlight(ctx, run, 2)
+			r.memories.peek(client.ObjectKeyFromObject(run)).conflicts.alone = alone
+			tries := 0
+			r.refuse = func(now *v1alpha1.WorkflowRun) error {
+				if tries++; tries >= edited {
+					w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, tries))
+				}
+				return asConflict(now)
+			}
+			all := w.takeAll(ctx, 2)
+			t := all[0]
+			t.succeed(ctx)
+			r.pumpOf(ctx, t)
+			for began := w.clock.Now(); w.clock.Since(began) < resultPatience; {
+				w.clock.Step(max(time.Millisecond, r.mustPass(ctx, run).RequeueAfter))
+			}
+			Expect(tries).To(And(BeNumerically(">=", edited), BeNumerically("<=", most)))
+			r.mustPass(ctx, run)
+			Expect(r.Batches.Inbox.Waiting(run.UID)).To(BeEmpty(), "its patience is over")
+			for _, s := range w.settledWith(run) {
+				Expect(s.failures).To(BeZero())
+			}
+			r.refuse = nil
+			all[1].succeed(ctx)
+			w.clock.Step(lookAgain)
+			Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(w.deadLetters(ctx)).To(BeEmpty())
+		},
+		Entry("while the status as it is is written", NodeTimeout(patience), mostConflicts-1, 2, 10),
+		Entry("with each write", NodeTimeout(patience), 0, 1, 12),
+	)
+
+	// mutation: notBefore that does not know of conflicts.
+	It("by the code of a conflict is not tried sooner for what wakes it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		tries := 0
+		r.refuse = func(now *v1alpha1.WorkflowRun) error {
+			tries++
+			return asConflict(now)
+		}
+		all := w.takeAll(ctx, 2)
+		t := all[0]
+		t.succeed(ctx)
+		r.pumpOf(ctx, t)
+		w.clock.Step(time.Second)
+		for range 20 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically(">", 0))
+		}
+		Expect(tries).To(Equal(1))
+		r.refuse = nil
+		all[1].succeed(ctx)
+		w.clock.Step(time.Second)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
 	// mutations: refused that takes each conflict for that of an old cache; putUnchanged that does,
 	// too; wrote that keeps the conflicts of before.
 	It("by the code of a conflict is tried ever later, and blames no result", func(ctx SpecContext) {
@@ -77,7 +142,8 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 			tries++
 			return asConflict(run)
 		}
-		t := w.takeAll(ctx, 2)[0]
+		all := w.takeAll(ctx, 2)
+		t := all[0]
 		t.succeed(ctx)
 		r.pumpOf(ctx, t)
 		for began, n := w.clock.Now(), 0; w.clock.Since(began) < 10*time.Minute; n++ {
@@ -94,9 +160,10 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		}
 
 		r.refuse = nil
+		all[1].succeed(ctx)
 		w.clock.Step(lookAgain)
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
-		Expect(m.conflicts).To(BeZero())
+		Expect(m.conflicts).To(Equal(conflicts{}))
 		Expect(w.deadLetters(ctx)).To(BeEmpty())
 	}, NodeTimeout(2*patience))
 

@@ -102,10 +102,10 @@ func heldUp(ctx context.Context, p *pass) (result reconcile.Result, done bool, e
 	if m := &p.mem.standoff; !m.all || m.tries%2 == 0 || m.on != editable(p.run) || !hasAsIs(p) || p.ahead.Closes {
 		return reconcile.Result{}, false, nil
 	}
-	switch refused, err := putUnchanged(ctx, p); {
+	switch answer, err := putUnchanged(ctx, p); {
 	case p.desk.InLine():
 		return reconcile.Result{}, true, err
-	case refused || err != nil && outage(err):
+	case answer == isRefused || err != nil && outage(err):
 		result, err = p.unwritten(ctx, &writeError{err: err, unchanged: true})
 		return result, true, err
 	}
@@ -121,30 +121,39 @@ func suspected(p *pass) bool { return len(p.batch.Carried()) > 1 && p.mem.suspec
 // all.
 func hasAsIs(p *pass) bool { return !p.ahead.Lags() && !p.run.Unwritten() }
 
+// asItIs is what the API server says to the status as it is.
+type asItIs int
+
+const (
+	isTaken asItIs = iota
+	isRefused
+	isUnknown
+)
+
 // refusesUnchanged says whether the API server refuses even the status as it is, so that no result
 // is to blame. That is tried before others are tried apart, and before one is blamed.
-func refusesUnchanged(ctx context.Context, p *pass, cause error) bool {
+func refusesUnchanged(ctx context.Context, p *pass, cause error) asItIs {
 	var write *writeError
 	switch {
 	case errors.As(cause, &write) && write.unchanged:
-		return true
+		return isRefused
 	case p.mem.standoff.all && !p.asIs:
-		return true // as far as the last try has shown: the next one is of that
+		return isRefused // as far as the last try has shown: the next one is of that
 	case tooLarge(cause) || p.asIs || !hasAsIs(p) || suspected(p):
-		return false
+		return isTaken
 	}
-	if refused, _ := putUnchanged(ctx, p); !refused {
-		return false
+	answer, _ := putUnchanged(ctx, p)
+	if answer == isRefused {
+		p.mem.standoff.all = true
+		p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false
 	}
-	p.mem.standoff.all = true
-	p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false
-	return true
+	return answer
 }
 
 // putUnchanged writes the status as it is, in a time of its own, and says whether that is refused
 // for what it is. etcd is not asked to store it, but whoever may refuse a status is. It ends with
-// the partition.
-func putUnchanged(ctx context.Context, p *pass) (refused bool, err error) {
+// the partition. The error is why it was not written.
+func putUnchanged(ctx context.Context, p *pass) (answer asItIs, err error) {
 	ctx, stop := context.WithTimeout(ctx, passTimeout)
 	defer stop()
 	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
@@ -154,13 +163,19 @@ func putUnchanged(ctx context.Context, p *pass) (refused bool, err error) {
 	p.mem.lastWrite = before
 	switch {
 	case err == nil:
-		return false, nil
+		return isTaken, nil
+	case tooLarge(err): // it says nothing of what is in it
 	case apierrors.IsConflict(err):
-		_, refused, _ = conflicted(ctx, p) // if that is not known, another did
+		answer = isUnknown
+		if _, refused, _ := conflicted(ctx, p); refused {
+			answer = isRefused
+		}
+	case !tried || outage(err) || overtaken(err):
+		answer = isUnknown
 	default:
-		refused = tried && !outage(err) && !overtaken(err) && !tooLarge(err)
+		answer = isRefused
 	}
-	return refused, fmt.Errorf("write the status as it is: %w", err)
+	return answer, fmt.Errorf("write the status as it is: %w", err)
 }
 
 // overtaken says that a write was refused for what others did to the run.

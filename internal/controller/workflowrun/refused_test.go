@@ -66,10 +66,7 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 	// no conflict with others.
 	DescribeTable("by the code of a conflict, and is edited meanwhile, is tried now and then, and blames no result",
 		func(ctx SpecContext, alone, edited, most int) {
-			w := newWorld(ctx)
-			r := w.newReplica(ctx, "r")
-			run := w.create(ctx, diamond())
-			r.inFlight(ctx, run, 2)
+			w, r, run, other := resultWaits(ctx)
 			r.memories.peek(client.ObjectKeyFromObject(run)).conflicts.alone = alone
 			tries := 0
 			r.refuse = func(now *v1alpha1.WorkflowRun) error {
@@ -78,10 +75,6 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 				}
 				return asConflict(now)
 			}
-			all := w.takeAll(ctx, 2)
-			t := all[0]
-			t.succeed(ctx)
-			r.pumpOf(ctx, t)
 			for began := w.clock.Now(); w.clock.Since(began) < resultPatience; {
 				wait := r.mustPass(ctx, run).RequeueAfter
 				Expect(w.settledWith(run)).To(BeEmpty(), "it is patient, and blames none")
@@ -94,7 +87,7 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 				Expect(s.failures).To(BeZero())
 			}
 			r.refuse = nil
-			all[1].succeed(ctx)
+			other.succeed(ctx)
 			w.clock.Step(lookAgain)
 			Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 			Expect(w.deadLetters(ctx)).To(BeEmpty())
@@ -105,26 +98,19 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 
 	// mutation: notBefore that does not know of conflicts.
 	It("by the code of a conflict is not tried sooner for what wakes it", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		r := w.newReplica(ctx, "r")
-		run := w.create(ctx, diamond())
-		r.inFlight(ctx, run, 2)
+		w, r, run, other := resultWaits(ctx)
 		tries := 0
 		r.refuse = func(now *v1alpha1.WorkflowRun) error {
 			tries++
 			return asConflict(now)
 		}
-		all := w.takeAll(ctx, 2)
-		t := all[0]
-		t.succeed(ctx)
-		r.pumpOf(ctx, t)
 		w.clock.Step(time.Second)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(2 * refreshDelay))
 		w.clock.Step(2*refreshDelay - time.Millisecond)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(time.Millisecond))
 		Expect(tries).To(Equal(1))
 		r.refuse = nil
-		all[1].succeed(ctx)
+		other.succeed(ctx)
 		w.clock.Step(time.Second)
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
@@ -132,10 +118,7 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 	// mutations: refused that takes each conflict for that of an old cache; putUnchanged that does,
 	// too; wrote that keeps the conflicts of before.
 	It("by the code of a conflict is tried ever later, and blames no result", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		r := w.newReplica(ctx, "r")
-		run := w.create(ctx, diamond())
-		r.inFlight(ctx, run, 2)
+		w, r, run, other := resultWaits(ctx)
 		m := r.memories.peek(client.ObjectKeyFromObject(run))
 		counted := func(name string, labels ...string) int { return int(r.counter(name, labels...)) }
 		before := counted("syncopate_fence_rejections_total", "by", "resource_version")
@@ -144,10 +127,6 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 			tries++
 			return asConflict(run)
 		}
-		all := w.takeAll(ctx, 2)
-		t := all[0]
-		t.succeed(ctx)
-		r.pumpOf(ctx, t)
 		for began, n := w.clock.Now(), 0; w.clock.Since(began) < 10*time.Minute; n++ {
 			Expect(n).To(BeNumerically("<", 60), "passes")
 			w.clock.Step(max(time.Millisecond, r.mustPass(ctx, run).RequeueAfter))
@@ -162,7 +141,7 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		}
 
 		r.refuse = nil
-		all[1].succeed(ctx)
+		other.succeed(ctx)
 		w.clock.Step(lookAgain)
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(m.conflicts).To(Equal(conflicts{}))
@@ -302,3 +281,16 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
+
+// resultWaits is a run of which a result came that no pass has seen yet, and whose other job is
+// with its worker.
+func resultWaits(ctx SpecContext) (w *world, r *replica, run *v1alpha1.WorkflowRun, other *task) {
+	w = newWorld(ctx)
+	r = w.newReplica(ctx, "r")
+	run = w.create(ctx, diamond())
+	r.inFlight(ctx, run, 2)
+	all := w.takeAll(ctx, 2)
+	all[0].succeed(ctx)
+	r.pumpOf(ctx, all[0])
+	return w, r, run, all[1]
+}

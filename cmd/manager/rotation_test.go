@@ -60,13 +60,19 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteOn(t, "")
+}
+
+// newSiteOn is newSite whose etcd has its data in a directory; empty: in one of its own.
+func newSiteOn(t *testing.T, etcdDir string) *site {
+	t.Helper()
 	binary, err := testenv.Operator(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &site{t: t, binary: binary, names: protocol.Names{Prefix: protocol.DefaultPrefix}, runs: &atomic.Int32{}}
 	env, err := devenv.Start(t.Context(), devenv.Options{
-		Root: root, Dir: t.TempDir(), RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
+		Root: root, Dir: t.TempDir(), RequireReal: os.Getenv("REQUIRE_REDIS") == "1", EtcdDir: etcdDir,
 	})
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {

@@ -36,6 +36,11 @@ func StartAPIServer(assets string, crds ...string) (*envtest.Environment, error)
 
 // StartAPIServerWith is StartAPIServer with more arguments of kube-apiserver.
 func StartAPIServerWith(assets string, args map[string]string, crds ...string) (*envtest.Environment, error) {
+	return startAPIServer(assets, "", args, crds...)
+}
+
+// startAPIServer has etcd keep its data in etcdDir; empty: in a directory that goes with it.
+func startAPIServer(assets, etcdDir string, args map[string]string, crds ...string) (*envtest.Environment, error) {
 	s := &envtest.Environment{
 		BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: time.Minute, // a busy machine takes longer than the 20 s that it has by itself
@@ -43,6 +48,7 @@ func StartAPIServerWith(assets string, args map[string]string, crds ...string) (
 	if err := place(&s.ControlPlane); err != nil {
 		return nil, err
 	}
+	s.ControlPlane.Etcd.DataDir = etcdDir
 	for name, value := range args {
 		s.ControlPlane.GetAPIServer().Configure().Set(name, value)
 	}

@@ -28,6 +28,9 @@ type Options struct {
 	Log         io.Writer // says what is started; nil: nothing
 	// APIServerArgs are arguments of kube-apiserver, by their names without dashes.
 	APIServerArgs map[string]string
+	// EtcdDir is where etcd has its data, for those who stop it to copy them or to put a copy
+	// back. Empty: a directory that goes with it.
+	EtcdDir string
 }
 
 // Env is a running environment.
@@ -65,7 +68,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 
 func (e *Env) startCluster(o Options) error {
 	var err error
-	if e.cluster, err = StartAPIServerWith(Assets(o.Root), o.APIServerArgs, filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
+	if e.cluster, err = startAPIServer(Assets(o.Root), o.EtcdDir, o.APIServerArgs, filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
 		return err
 	}
 	e.Config = e.cluster.Config
@@ -91,6 +94,25 @@ func (e *Env) prepareNamespace(ctx context.Context) error {
 
 // EtcdURL is where the etcd of the API server takes requests.
 func (e *Env) EtcdURL() string { return e.cluster.ControlPlane.Etcd.URL.String() }
+
+// StopEtcd ends etcd, and leaves its data where Options.EtcdDir says. API servers that run go on
+// without it.
+func (e *Env) StopEtcd() error {
+	if err := e.cluster.ControlPlane.Etcd.Stop(); err != nil {
+		return fmt.Errorf("stop etcd: %w", err)
+	}
+	return nil
+}
+
+// StartEtcd starts it after StopEtcd, at the same address, with the data that are in
+// Options.EtcdDir by then. An API server that ran on meanwhile has caches of what was there before:
+// start another one.
+func (e *Env) StartEtcd() error {
+	if err := e.cluster.ControlPlane.Etcd.Start(); err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	return nil
+}
 
 // Stop ends everything.
 func (e *Env) Stop() error {

@@ -10,7 +10,8 @@
 //	guaranteed <= use      next; the lowest use / weight of them
 //	use = max              never
 //
-// Of equals the one is next whose first run has the higher priority, then the older one.
+// Equals take turns: the one is next that got a slot, or began to wait, longest ago. Only where
+// that is the same the first run of each counts: the higher priority, then the older one.
 //
 // Nothing is taken from runs that are under way. Who uses more than it is guaranteed has a loan, as
 // far as that comes from what others are guaranteed and do not use. A loan comes back as its runs

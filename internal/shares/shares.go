@@ -45,6 +45,9 @@ type Tenant struct {
 	Name string
 	// Used is how many it has.
 	Used int
+	// Since orders tenants with the same use / weight: it is lower for the one that got a slot, or
+	// began to wait, longer ago.
+	Since int
 	// First orders the first of its runs that wait among those of other tenants; "": none waits.
 	First string
 }
@@ -74,7 +77,7 @@ func (l Limits) compare(a, b Tenant) int {
 	return cmp.Or(
 		cmp.Compare(class(a.Used, x), class(b.Used, y)),
 		cmp.Compare(a.Used*y.Weight, b.Used*x.Weight), // use / weight
-		cmp.Compare(a.First, b.First), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Since, b.Since), cmp.Compare(a.First, b.First), cmp.Compare(a.Name, b.Name),
 	)
 }
 

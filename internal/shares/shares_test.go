@@ -14,9 +14,11 @@ import (
 //
 // Invariant: no more are in than the total, and no tenant has more than its max; whoever has less
 // than it is guaranteed and waits is before all who have theirs; nothing stays free that somebody
-// who waits may have.
+// who waits may have; of those with the same use / weight the one is next that got a
+// slot longest ago.
 //
-// mutation: class that is always 1, Next without the total, or without the max makes this fail.
+// mutation: compare without Since, class that is always 1, Next without the total, or without the
+// max makes this fail.
 func TestNextKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := Limits{Total: rapid.IntRange(0, 12).Draw(rt, "total"), Max: rapid.IntRange(-1, 8).Draw(rt, "max"), Tenants: map[string]Share{}}
@@ -32,7 +34,7 @@ func TestNextKeepsItsPromises(t *testing.T) {
 			}
 		}
 		used := 0
-		for range 100 {
+		for step := range 100 {
 			i := rapid.IntRange(0, len(tenants)-1).Draw(rt, "tenant")
 			switch rapid.IntRange(0, 2).Draw(rt, "does") {
 			case 0:
@@ -55,6 +57,9 @@ func TestNextKeepsItsPromises(t *testing.T) {
 				if may && other.Used < s.Guaranteed && tenants[next].Used >= l.Of(tenants[next].Name).Guaranteed {
 					rt.Fatalf("%+v is before %+v, which is guaranteed %d", tenants[next], other, s.Guaranteed)
 				}
+				if may && other.Since < tenants[next].Since && l.equal(other, tenants[next]) {
+					rt.Fatalf("%+v is before %+v, which got a slot longer ago", tenants[next], other)
+				}
 			}
 			if next < 0 {
 				continue
@@ -63,9 +68,17 @@ func TestNextKeepsItsPromises(t *testing.T) {
 				rt.Fatalf("%+v is next, of %+v with %d in use", *n, l, used)
 			}
 			tenants[next].Used++
+			tenants[next].Since = step
 			used++
 		}
 	})
+}
+
+// equal says that neither of two tenants is before the other by use / weight or by what
+// it is guaranteed.
+func (l Limits) equal(a, b Tenant) bool {
+	x, y := l.Of(a.Name), l.Of(b.Name)
+	return (a.Used < x.Guaranteed) == (b.Used < y.Guaranteed) && a.Used*y.Weight == b.Used*x.Weight
 }
 
 // mutation: compare without weights makes this fail.

@@ -26,6 +26,8 @@ type poolModel struct {
 	limits   *shares.Limits // the newest that it was told
 	slots    map[string]string
 	queue    map[string]waiting
+	given    int            // how many slots
+	since    map[string]int // of tenants that wait: twice given when it got a slot, or began to wait
 	reserved map[string]reservation
 	now      time.Duration
 }
@@ -41,7 +43,7 @@ type reservation struct {
 }
 
 func newPoolModel() *poolModel {
-	return &poolModel{slots: map[string]string{}, queue: map[string]waiting{}, reserved: map[string]reservation{}}
+	return &poolModel{slots: map[string]string{}, queue: map[string]waiting{}, since: map[string]int{}, reserved: map[string]reservation{}}
 }
 
 func (m *poolModel) expire() {
@@ -82,7 +84,7 @@ func (m *poolModel) next() (waiting, bool) {
 		t, head := shares.Tenant{Name: name, Used: slots + reserved}, Run{}
 		if line := m.line(name); len(line) > 0 {
 			head = line[0]
-			t.First = member(head)
+			t.First, t.Since = member(head), m.since[name]
 		}
 		all, heads = append(all, t), append(heads, head)
 	}
@@ -93,6 +95,23 @@ func (m *poolModel) next() (waiting, bool) {
 	return waiting{all[i].Name, heads[i]}, true
 }
 
+// take gives a slot.
+func (m *poolModel) take(uid, tenant string) {
+	m.slots[uid] = tenant
+	m.given++
+	m.since[tenant] = 2*m.given + 1
+}
+
+// wait has a run stand in the queue. A tenant that has nothing begins to wait right before the one
+// that got the last slot.
+func (m *poolModel) wait(tenant string, r Run) {
+	if len(m.line(tenant)) == 0 {
+		slots, reserved := m.used(tenant)
+		m.since[tenant] = 2*m.given + min(1, slots+reserved)
+	}
+	m.queue[r.UID] = waiting{tenant, r}
+}
+
 func (m *poolModel) fill() (given []Next) {
 	for {
 		w, ok := m.next()
@@ -100,7 +119,7 @@ func (m *poolModel) fill() (given []Next) {
 			return given
 		}
 		delete(m.queue, w.UID)
-		m.slots[w.UID] = w.tenant
+		m.take(w.UID, w.tenant)
 		given = append(given, Next{UID: w.UID, Name: w.Name})
 	}
 }
@@ -125,10 +144,10 @@ func (m *poolModel) admit(tenant string, r Run) Answer {
 		delete(m.reserved, r.UID)
 		s, v := m.used(tenant)
 		if reserved && len(m.slots)+len(m.reserved) < m.limits.Total && s+v < m.limits.Of(tenant).Max {
-			m.slots[r.UID] = tenant
 			delete(m.queue, r.UID)
+			m.take(r.UID, tenant)
 		} else {
-			m.queue[r.UID] = waiting{tenant, r}
+			m.wait(tenant, r)
 			given = m.fill()
 		}
 	} else {
@@ -205,7 +224,7 @@ func (m *poolModel) restore(all []Member) {
 		delete(m.queue, one.UID)
 		delete(m.reserved, one.UID)
 		if _, in := m.slots[one.UID]; !in {
-			m.slots[one.UID] = one.Tenant
+			m.take(one.UID, one.Tenant)
 		}
 	}
 }

@@ -5,12 +5,12 @@
 --           's' .. uid -> '<when it was taken, ms> <tenant> <name>'     'r' .. uid -> tenant of a reservation
 --           'u' .. tenant -> its slots, ':u' -> all slots               'v' .. tenant -> its reservations, ':v' -> all of them
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<tenant> <priority> <created> <name> <uid>'
--- KEYS[3] places: a hash, 'p' .. uid -> member of the queue, 't' .. tenant -> member of turn
+-- KEYS[3] places: a hash, 'p' .. uid -> member of the queue, 't' .. tenant -> member of turn, 'n' -> slots given while somebody waited
 -- KEYS[4] reserved: a sorted set, uid by when the reservation ends, ms
 -- KEYS[5] the lock of strategy Lock
 -- KEYS[6] limits: a hash of the newest that was told, ':version', ':total', ':max', and tenant -> '<max> <guaranteed> <weight>';
 --           ':short' is how many slots are guaranteed and not in use
--- KEYS[7] turn: a sorted set, '<priority> <created> <name> <uid> <tenant>' of the first that waits of each tenant, by its turn
+-- KEYS[7] turn: a sorted set, 't<stamp>.<priority> <created> <name> <uid> <tenant>' of the first that waits of each tenant, by its turn
 --
 -- A slot is given to who waits, and not only offered: so each call looks at the first of turn only, however many tenants there are.
 local slots, queue, places, reserved, lock, limits, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -56,8 +56,17 @@ local function waiting(tenant)
   return redis.call('ZLEXCOUNT', queue, '[' .. tenant .. ' ', '(' .. tenant .. '!')
 end
 
--- Puts a tenant where its turn is now.
-local function rank(tenant)
+-- Orders tenants with the same use / weight: who got a slot, or began to wait, longest ago is first. A tenant that has nothing and
+-- begins to wait is before the one that got the last slot, and behind all others: so new tenants never keep one from its turn for good.
+local function stamp(tenant)
+  return string.format('%016.0f', 2 * number(places, 'n') + math.min(1, inuse(tenant)))
+end
+
+-- Puts a tenant where its turn is now; anew: it has just got a slot.
+-- During a rolling update an older replica writes members without a stamp. They begin with a digit, so among equals they are
+-- before those with one, until they are written anew. It reads a stamp as a part of the priority, and the words behind it as ever. So both
+-- find who is next, nobody is left behind, and tenants take turns once the last older replica is gone.
+local function rank(tenant, anew)
   local old = redis.call('HGET', places, 't' .. tenant)
   local head = redis.call('ZRANGEBYLEX', queue, '[' .. tenant .. ' ', '(' .. tenant .. '!', 'LIMIT', 0, 1)[1]
   if old then
@@ -74,7 +83,8 @@ local function rank(tenant)
       score = n / weight - (n < guaranteed and first or 0)
     end
   end
-  local member = string.sub(head, #tenant + 2) .. ' ' .. tenant
+  local since = not anew and old and string.match(old, '^t(%d+)%.') or stamp(tenant)
+  local member = 't' .. since .. '.' .. string.sub(head, #tenant + 2) .. ' ' .. tenant
   redis.call('ZADD', turn, string.format('%.17g', score), member)
   redis.call('HSET', places, 't' .. tenant, member)
 end
@@ -94,7 +104,7 @@ local function count(kind, tenant, by)
     local _, guaranteed = share(tenant)
     add(limits, ':short', math.max(0, guaranteed - n - by) - math.max(0, guaranteed - n))
   end
-  rank(tenant)
+  rank(tenant, kind == 'u' and by > 0)
 end
 
 -- Returns how many places uid had: 0 or 1.
@@ -146,6 +156,9 @@ local function take(uid, tenant, name, at)
   unreserve(uid)
   if redis.call('HSETNX', slots, 's' .. uid, string.format('%.0f', at) .. ' ' .. tenant .. ' ' .. name) == 0 then
     return 0
+  end
+  if redis.call('EXISTS', queue) == 1 then -- else nobody has a turn, and the count may begin anew
+    redis.call('HINCRBY', places, 'n', 1)
   end
   count('u', tenant, 1)
   return 1

@@ -29,8 +29,8 @@ if redis.call('HEXISTS', slots, 's' .. uid) == 0 then
     take(uid, tenant, name, at)
   else
     if redis.call('HGET', places, 'p' .. uid) ~= member then
-      leave(uid) -- the priority was changed
       redis.call('ZADD', queue, 0, member)
+      leave(uid) -- the priority was changed; the tenant waits meanwhile, so it keeps its turn
       redis.call('HSET', places, 'p' .. uid, member)
       rank(tenant)
     end

@@ -54,7 +54,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 		}
 		err = os.RemoveAll(dir)
 	}()
-	if err := buildAll(ctx, dir); err != nil {
+	if err := buildAll(ctx, dir, keep); err != nil {
 		return err
 	}
 	env, err := devenv.Start(ctx, devenv.Options{Root: ".", Dir: dir, Log: os.Stdout})
@@ -82,8 +82,14 @@ func demo(ctx context.Context, keep bool) (err error) {
 	return err
 }
 
-func buildAll(ctx context.Context, dir string) error {
+// buildAll builds what the demo runs, and, where it stays, the plugin that its user calls.
+func buildAll(ctx context.Context, dir string, keep bool) error {
 	begin := time.Now()
+	if keep {
+		if err := build(ctx, "bin", "./cmd/kubectl-syncopate"); err != nil {
+			return err
+		}
+	}
 	for _, program := range []string{"./cmd/manager", "./examples/worker-go"} {
 		if err := build(ctx, dir, program); err != nil {
 			return err
@@ -146,18 +152,20 @@ func startPrograms(ctx context.Context, env *devenv.Env, dir string) (stop func(
 func stay(ctx context.Context, env *devenv.Env) {
 	_, port, _ := strings.Cut(env.Redis.Addr, ":")
 	fmt.Printf(`
-Everything keeps running; end it with Ctrl-C. In another terminal:
+Everything keeps running; end it with Ctrl-C. In another terminal, in this directory:
 
   export KUBECONFIG=%s
-  export NATS_URL=%s REDIS_PORT=%s
+  export NATS_URL=%s REDIS_ADDRS=%s REDIS_PORT=%s
+  export PATH=$PWD/bin:$PWD/bin/k8s:$PATH
   kubectl get wfr -o wide
   kubectl describe wfr diamond
   kubectl get wfr --field-selector status.phase=Succeeded
-  kubectl delete wfr,wf,sched,lockpol,sem --all && kubectl apply -f config/samples/
+  kubectl delete -f config/samples/ --ignore-not-found && kubectl apply -f config/samples/
   kubectl wait --for=condition=Finished wfr/linear
+  kubectl syncopate approve sign-off review
   kubectl get events --field-selector involvedObject.kind=WorkflowRun
 
-No kubectl? bin/k8s/kubectl was built along with the API server. docs/tutorial.md goes on from here.
-`, env.Kubeconfig, env.NATS.URL(), port)
+docs/tutorial.md goes on from here.
+`, env.Kubeconfig, env.NATS.URL(), env.Redis.Addr, port)
 	<-ctx.Done()
 }

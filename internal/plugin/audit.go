@@ -63,7 +63,7 @@ func auditCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", stores.Pause, "Time between the two looks; a shorter one may tell differences that are on their way to heal.")
 	flags.StringVarP(&f.format, "output", "o", formatTable, "Format: table or json.")
 	a.nats.bind(cmd)
-	f.redis.bind(cmd, "127.0.0.1:6379")
+	f.redis.bind(cmd, redisByEnv)
 	return cmd
 }
 

@@ -54,7 +54,7 @@ func bundleCommand(a *app) *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "File to write; default syncopate-support-TIME.tar.gz here. It must not exist.")
 	flags.StringVar(&f.operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
 	a.nats.bind(cmd)
-	f.redis.bind(cmd, "127.0.0.1:6379")
+	f.redis.bind(cmd, redisByEnv)
 	return cmd
 }
 

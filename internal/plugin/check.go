@@ -65,7 +65,7 @@ func checkCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.pre, "pre", false, "Before installing: only what must be there before.")
 	flags.StringVarP(&f.format, "output", "o", formatTable, "Format: table, json or prometheus.")
 	a.nats.bind(cmd)
-	f.redis.bind(cmd, "127.0.0.1:6379")
+	f.redis.bind(cmd, redisByEnv)
 	return cmd
 }
 

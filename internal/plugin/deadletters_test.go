@@ -88,6 +88,20 @@ func fixed(s string) string {
 	return regexp.MustCompile(`(?m)^(\d+ +)\S+ +`).ReplaceAllString(s, "${1}AGE  ")
 }
 
+// mutations: config that takes the environment before the flag, or never, makes this fail.
+func TestNATSOfTheEnvironment(t *testing.T) {
+	p, _ := buried(t)
+	want := p.must("dead-letters", "list")
+	p.env = map[string]string{"NATS_URL": "nats://127.0.0.1:1"}
+	if got := p.must("dead-letters", "list"); got != want {
+		t.Errorf("the flag goes first:\n%s", got)
+	}
+	p.env["NATS_URL"], p.nats = p.nats.URL(), nil
+	if got := p.must("dead-letters", "list"); got != want {
+		t.Errorf("without a flag:\n%s", got)
+	}
+}
+
 // mutation: a token or a control character let through, a name looked up in one namespace only, or
 // a field renamed makes this fail.
 func TestDeadLettersAsPeopleSeeThem(t *testing.T) {

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,8 @@ its headers and the reason. Dead letters are in NATS, so these commands connect 
 
   kubectl -n nats port-forward svc/nats 4222:4222
 
-docs/kubectl-plugin.md lists the permissions that they need. User and password come from $NATS_USER and $NATS_PASSWORD.`
+docs/kubectl-plugin.md lists the permissions that they need. Without --nats-url they use $NATS_URL, if that is set. User and password come
+from $NATS_USER and $NATS_PASSWORD.`
 
 // natsFlags are those of the operator that say where NATS is.
 type natsFlags struct{ url, prefix, creds, ca, cert, key string }
@@ -27,9 +29,13 @@ type natsFlags struct{ url, prefix, creds, ca, cert, key string }
 // flagURL is the name of the flag that says where NATS is.
 const flagURL = "nats-url"
 
+// defaultURL is where NATS is if neither a flag nor the environment says so. What the environment
+// says is no default of the flag: help would print it, and it may have a password.
+const defaultURL = "nats://127.0.0.1:4222"
+
 func (f *natsFlags) bind(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, flagURL, "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
+	flags.StringVar(&f.url, flagURL, "", "NATS servers, separated by commas; none: $NATS_URL, else "+defaultURL+".")
 	flags.StringVar(&f.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
 	flags.StringVar(&f.creds, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
 	flags.StringVar(&f.ca, "nats-ca", "", "CA certificates to verify NATS with.")
@@ -46,7 +52,7 @@ func (a *app) letters(ctx context.Context) (*deadletters.Store, error) {
 
 func (f *natsFlags) config(getenv func(string) string) bus.Config {
 	return bus.Config{
-		URL: f.url, Names: protocol.Names{Prefix: f.prefix}, CredentialsFile: f.creds, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key,
+		URL: cmp.Or(f.url, getenv("NATS_URL"), defaultURL), Names: protocol.Names{Prefix: f.prefix}, CredentialsFile: f.creds, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key,
 		User: getenv("NATS_USER"), Password: getenv("NATS_PASSWORD"),
 	}
 }

@@ -21,7 +21,9 @@ done again: the new run has their outputs. Steps that depend on one that is done
 status, and the clean-up.
 
 A run that follows a workflow is run again with the revision that it had, whatever the workflow is now. --revision current takes the
-current one, and cannot be given with --from-failed. The idempotency key is not taken over, and neither are suspend and shutdown. A child run cannot be run again without its parent.`,
+current one, and cannot be given with --from-failed. Labels and annotations are taken over, but for those of
+syncopate.dev and of kubectl apply; syncopate.dev/step-events is. The idempotency key is not taken over, and neither are suspend and shutdown.
+A child run cannot be run again without its parent, and a run with a delay.until that has passed only with --from-failed.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -45,11 +47,12 @@ func (a *workflows) rerun(ctx context.Context, name string, s *submission, fromF
 	if err != nil {
 		return err
 	}
-	again := actions.Again
+	var next *v1alpha1.WorkflowRun
 	if fromFailed {
-		again = actions.AgainFrom
+		next, err = actions.AgainFrom(was)
+	} else {
+		next, err = actions.Again(was, a.Clock.Now())
 	}
-	next, err := again(was)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,14 +19,22 @@ import (
 
 // redisFlags are those of the operator that say where Redis is.
 type redisFlags struct {
+	// addrs are those of the flag; "": those of $REDIS_ADDRS, else defaultAddrs. why does not ask
+	// Redis then.
 	addrs, master string
 	cluster       bool
 	files         lockmgr.Files
 }
 
-func (f *redisFlags) bind(cmd *cobra.Command, addrs string) {
+// defaultAddrs is where Redis is if neither a flag nor the environment says so.
+const defaultAddrs = "127.0.0.1:6379"
+
+// redisByEnv says which Redis is asked without the flag.
+const redisByEnv = "$REDIS_ADDRS, else " + defaultAddrs
+
+func (f *redisFlags) bind(cmd *cobra.Command, without string) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.addrs, "redis-addrs", addrs, "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
+	flags.StringVar(&f.addrs, "redis-addrs", "", "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master; none: "+without+".")
 	flags.StringVar(&f.master, "redis-master", "", "Name of the master that the sentinels watch.")
 	flags.BoolVar(&f.cluster, "redis-cluster", false, "The address is that of a Redis Cluster.")
 	flags.BoolVar(&f.files.TLS, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD, those for the sentinels from $REDIS_SENTINEL_USERNAME and $REDIS_SENTINEL_PASSWORD.")
@@ -35,8 +44,9 @@ func (f *redisFlags) bind(cmd *cobra.Command, addrs string) {
 }
 
 func (f *redisFlags) config(getenv func(string) string) (lockmgr.ClientConfig, error) {
+	addrs := cmp.Or(f.addrs, getenv("REDIS_ADDRS"), defaultAddrs)
 	c := lockmgr.ClientConfig{
-		Addrs: strings.Split(strings.ReplaceAll(f.addrs, " ", ""), ","), MasterName: f.master, Cluster: f.cluster,
+		Addrs: strings.Split(strings.ReplaceAll(addrs, " ", ""), ","), MasterName: f.master, Cluster: f.cluster,
 		Username: getenv("REDIS_USERNAME"), Password: getenv("REDIS_PASSWORD"),
 		SentinelUsername: getenv("REDIS_SENTINEL_USERNAME"), SentinelPassword: getenv("REDIS_SENTINEL_PASSWORD"),
 	}
@@ -82,7 +92,7 @@ the run. Locks of admission (strategy: Lock) are not among them.`,
 			return runview.RunLocksText(a.Out, locks, a.Clock.Now())
 		},
 	}
-	store.bind(cmd, "127.0.0.1:6379")
+	store.bind(cmd, redisByEnv)
 	bindOutput(cmd, &format, formatTable)
 	return cmd
 }

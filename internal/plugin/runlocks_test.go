@@ -55,6 +55,14 @@ func TestRunLocksOfRuns(t *testing.T) {
 	if !strings.Contains(one, `"state": "free"`) || strings.Contains(one, "held") {
 		t.Errorf("one:\n%s", one)
 	}
+	p.env = map[string]string{"REDIS_ADDRS": server.Addr()}
+	if got := p.must("run-locks"); !strings.Contains(got, "team-a/held") {
+		t.Errorf("by the environment:\n%s", got)
+	}
+	if why := p.must("why", "held"); strings.Contains(why, "held by operator-1") {
+		t.Errorf("why asked Redis without being told to:\n%s", why)
+	}
+	p.env = nil
 	if why := p.must(append([]string{"why", "held"}, at...)...); !strings.Contains(why, "held by operator-1") {
 		t.Errorf("why:\n%s", why)
 	}

@@ -122,7 +122,7 @@ was put aside as a dead letter, and how often a job was delivered.`,
 		},
 	}
 	cmd.Flags().StringVar(&operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
-	store.bind(cmd, "")
+	store.bind(cmd, "Redis is not asked")
 	a.nats.bind(cmd)
 	bindOutput(cmd, &format, formatText)
 	return cmd

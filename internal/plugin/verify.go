@@ -78,7 +78,7 @@ func verifyCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.restartOperator, string(verify.RestartOperator), false, "Fault: delete a pod of the operator, at once.")
 	flags.BoolVar(&f.flush, string(verify.FlushRedis), false, "Fault: delete all data in Redis. Refused where Redis has data of others.")
 	a.nats.bind(cmd)
-	f.redis.bind(cmd, "127.0.0.1:6379")
+	f.redis.bind(cmd, redisByEnv)
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -407,6 +408,8 @@ func TestRerun_KeepsTheRevision(t *testing.T) {
 	was.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: "before"}}
 	plain := testRun("team-a", "plain", "u-plain")
 	child := testRun("team-a", "child", "u-child")
+	over := testRun("team-a", "over", "u-over")
+	over.Spec.Steps = []v1alpha1.Step{{Name: "wait", Delay: &v1alpha1.Delay{Until: &metav1.Time{Time: time.Date(2026, 11, 20, 10, 9, 59, 0, time.UTC)}}}}
 	child.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(plain, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}
 	for name, c := range map[string]struct {
 		line  []string
@@ -419,9 +422,10 @@ func TestRerun_KeepsTheRevision(t *testing.T) {
 		"none of that name": {[]string{"was", "--revision", "zz"}, "", "0 revisions"},
 		"steps of its own":  {[]string{"plain", "--revision", "zz"}, "", "it has no revision"},
 		"a child":           {[]string{"child"}, "", "is a child of run plain"},
+		"a delay is over":   {[]string{"over"}, "", "waits until 2026-11-20T10:09:59Z, which has passed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStarter(t, w, r, was, plain, child)
+			s := newStarter(t, w, r, was, plain, over, child)
 			_, _, err := s.call(append([]string{"rerun"}, c.line...)...)
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || len(s.made) > 0 {

@@ -31,7 +31,7 @@ func everything() string {
 // comparison of has(), makes the cases "... removed" and "... added" fail.
 func TestSpecIsImmutable(t *testing.T) {
 	immutable := func(field string) []string {
-		return []string{"spec." + field + " is immutable: create a new run instead"}
+		return []string{"spec." + field + " is immutable: delete the run first, or give another name"}
 	}
 	for name, c := range map[string]struct {
 		manifest, patch string

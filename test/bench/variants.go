@@ -42,7 +42,7 @@ func variantsOf(root *apiextensionsv1.JSONSchemaProps) []variant {
 		{name: "without rules of status", drops: below(".status")},
 	}
 	eachRule(root, "", func(path string, r apiextensionsv1.ValidationRule) {
-		said, _, _ := strings.Cut(r.Message, ": create a new run")
+		said, _, _ := strings.Cut(r.Message, ": delete the run first")
 		where := cmp.Or(strings.TrimPrefix(path, "."), "object")
 		all = append(all, variant{name: where + ": " + said, drops: func(at, rule string) bool { return at == path && rule == r.Rule }})
 	})

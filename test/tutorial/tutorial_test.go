@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tutorial runs docs/tutorial.md as a reader would: every command, in order, in one shell.
+// Package tutorial runs README.md and docs/tutorial.md as a reader would: every command, in order,
+// in one shell.
 package tutorial
 
 import (
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +24,8 @@ const (
 	page = "docs/tutorial.md"
 	// patience is for a command, the first build of the API server included.
 	patience = 20 * time.Minute
+	// exportLines are those that the demo prints.
+	exportLines = 3
 	// mark ends the output of a command, followed by its exit code.
 	mark = "@@end "
 )
@@ -54,6 +58,16 @@ func commands(text string) (all []command) {
 		}
 	}
 	return all
+}
+
+// commandsOf reads the commands of a file.
+func commandsOf(t *testing.T, path string) []command {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return commands(string(text))
 }
 
 // open says whether a command goes on in the next line.
@@ -106,7 +120,7 @@ func startShell(t *testing.T) *shell {
 
 // run runs a command and gives what it printed.
 func (s *shell) run(text string) (output, code string, err error) {
-	if _, err := fmt.Fprintf(s.in, "%s\necho; echo \"%s$?\"\n", text, mark); err != nil {
+	if _, err := fmt.Fprintf(s.in, "%s\ncode=$?; echo; echo \"%s$code\"\n", text, mark); err != nil {
 		return "", "", err
 	}
 	for {
@@ -154,7 +168,7 @@ func startDemo(t *testing.T, text string) (exports []string, printed string) {
 		_ = r.Close()
 	})
 	var said strings.Builder
-	for len(exports) < 2 {
+	for len(exports) < exportLines {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s is not ready: %s", text, said.String())
@@ -213,7 +227,7 @@ func checkReadme(t *testing.T, printed string) {
 	}
 }
 
-// Whoever follows the tutorial sees what it shows.
+// Whoever follows README.md, or the tutorial, sees what it shows.
 // mutation: an output of the page that is changed, a command with a typing error, a demo that
 // prints no addresses, or a README with another table makes this fail.
 func TestTheTutorialDoesWhatItSays(t *testing.T) {
@@ -222,15 +236,12 @@ func TestTheTutorialDoesWhatItSays(t *testing.T) {
 			t.Skipf("no %s", program)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := commands(string(text))
+	all := commandsOf(t, page)
 	exports, printed := startDemo(t, all[0].text)
 	checkReadme(t, printed)
 	s := startShell(t)
-	for _, c := range append([]command{{text: strings.Join(exports, "; ")}}, all[1:]...) {
+	toRun := slices.Concat([]command{{text: strings.Join(exports, "; ")}}, commandsOf(t, "README.md"), all[1:])
+	for _, c := range toRun {
 		begin := time.Now()
 		output, code, err := s.run(c.text)
 		if err != nil || code != "0" {

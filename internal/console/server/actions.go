@@ -94,7 +94,7 @@ func (s *Server) rerun(ctx context.Context, v visit) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	next, err := actions.Again(was)
+	next, err := actions.Again(was, v.now)
 	if err != nil {
 		return "", err
 	}

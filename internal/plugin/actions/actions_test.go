@@ -4,9 +4,12 @@ package actions
 
 import (
 	"errors"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -19,7 +22,7 @@ func TestAgainTakesOverWhatTheRunDid(t *testing.T) {
 	was.Name, was.Spec.IdempotencyKey, was.Spec.Suspend, was.Spec.Shutdown = "nightly", "k", true, v1alpha1.ShutdownCancel
 	was.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "w"}
 	was.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "w", Revision: "0c1f"}}
-	next, err := Again(was)
+	next, err := Again(was, time.Unix(100, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +30,7 @@ func TestAgainTakesOverWhatTheRunDid(t *testing.T) {
 		t.Errorf("%+v", next)
 	}
 	was.Status.Parent = &v1alpha1.ParentStatus{Name: "above"}
-	if _, err := Again(was); !isUseless(err) {
+	if _, err := Again(was, time.Unix(100, 0)); !isUseless(err) {
 		t.Errorf("of a child run: %v", err)
 	}
 }
@@ -37,7 +40,7 @@ func TestAgainFromNamesTheRun(t *testing.T) {
 	t.Parallel()
 	was := &v1alpha1.WorkflowRun{}
 	was.Name, was.UID, was.Spec.StartFrom = "nightly", "u1", &v1alpha1.StartFrom{Run: "before", UID: "u0"}
-	if next, err := Again(was); err != nil || next.Spec.StartFrom != nil {
+	if next, err := Again(was, time.Unix(100, 0)); err != nil || next.Spec.StartFrom != nil {
 		t.Errorf("from the start: %v, %v", next, err)
 	}
 	if _, err := AgainFrom(was); !isUseless(err) {
@@ -54,6 +57,55 @@ func TestAgainFromNamesTheRun(t *testing.T) {
 	was.Status.Parent = &v1alpha1.ParentStatus{Name: "above"}
 	if _, err := AgainFrom(was); !isUseless(err) {
 		t.Errorf("of a child run: %v", err)
+	}
+}
+
+// mutations: Again without labels or annotations, and takenOver that takes all of them, make this
+// fail.
+func TestAgainTakesOverLabelsAndAnnotationsOfUsers(t *testing.T) {
+	t.Parallel()
+	was := &v1alpha1.WorkflowRun{}
+	was.Labels = map[string]string{"team": "red", v1alpha1.LabelSchedule: "nightly", "app.kubernetes.io/instance": "nightly-reports"}
+	was.Annotations = map[string]string{
+		"example.org/ticket": "7", v1alpha1.AnnotationStepEvents: "true", v1alpha1.AnnotationSlot: "2026-03-29T03:00:00+02:00",
+		v1alpha1.AnnotationCreatedBy: "ada", v1alpha1.AnnotationTraceparent: "00-1-2-01", corev1.LastAppliedConfigAnnotation: "{}",
+	}
+	was.Finalizers = []string{"example.org/keep"}
+	next, err := Again(was, time.Unix(100, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"team": "red"}; !maps.Equal(next.Labels, want) {
+		t.Errorf("labels: got %v, want %v", next.Labels, want)
+	}
+	if want := map[string]string{"example.org/ticket": "7", v1alpha1.AnnotationStepEvents: "true"}; !maps.Equal(next.Annotations, want) {
+		t.Errorf("annotations: got %v, want %v", next.Annotations, want)
+	}
+	if len(next.Finalizers) > 0 || was.Labels[v1alpha1.LabelSchedule] == "" {
+		t.Errorf("next %v, was %v", next.ObjectMeta, was.ObjectMeta)
+	}
+}
+
+// mutations: Again that does not look at finally, or AgainFrom that looks at delays, makes this
+// fail.
+func TestADelayThatIsOverIsNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	of := func(until time.Time) v1alpha1.Step {
+		return v1alpha1.Step{Name: "wait", Delay: &v1alpha1.Delay{Until: &metav1.Time{Time: until}}}
+	}
+	was := &v1alpha1.WorkflowRun{}
+	was.Spec.Steps = []v1alpha1.Step{of(now.Add(time.Second)), {Name: "rest", Delay: &v1alpha1.Delay{}}}
+	if _, err := Again(was, now); err != nil {
+		t.Errorf("a time to come: %v", err)
+	}
+	was.Spec.Finally = []v1alpha1.Step{of(now.Add(-time.Second))}
+	if _, err := Again(was, now); !isUseless(err) || !strings.Contains(err.Error(), "wait") || !strings.Contains(err.Error(), "1970-01-01T00:16:39Z") {
+		t.Errorf("a time that has passed: %v", err)
+	}
+	was.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &metav1.Time{Time: time.Unix(1, 0)}}
+	if _, err := AgainFrom(was); err != nil {
+		t.Errorf("what is done is taken over: %v", err)
 	}
 }
 

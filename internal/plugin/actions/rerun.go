@@ -3,8 +3,12 @@
 package actions
 
 import (
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -14,15 +18,34 @@ import (
 // maxPrefix leaves room in a name for what the API server adds.
 const maxPrefix = 50
 
+// ownPrefix begins the labels and annotations that are the operator's.
+const ownPrefix = "syncopate.dev/"
+
 // Again is a run that does again what another one did, from the start; it is to be created. A run
 // that follows a Workflow is one of the revision that the other one had. The idempotency key is not
-// taken over, and neither are suspend and shutdown.
-func Again(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
+// taken over, and neither are suspend and shutdown. A run whose delay has passed is refused, if the
+// steps are its own: it would be created and end as InvalidSpec.
+func Again(was *v1alpha1.WorkflowRun, now time.Time) (*v1alpha1.WorkflowRun, error) {
+	next, err := again(was)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range slices.Concat(next.Spec.Steps, next.Spec.Finally) {
+		if d := step.Delay; d != nil && d.Until != nil && d.Until.Time.Before(now) {
+			return nil, useless("step %s waits until %s, which has passed: create a run with another time", step.Name, d.Until.UTC().Format(time.RFC3339))
+		}
+	}
+	return next, nil
+}
+
+func again(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	if was.ClaimsParent() != nil {
 		return nil, useless("run %s is a child of run %s: run that one again", was.Name, was.ClaimsParent().Name)
 	}
 	next := &v1alpha1.WorkflowRun{Spec: *was.Spec.DeepCopy()}
-	next.ObjectMeta = metav1.ObjectMeta{Namespace: was.Namespace, GenerateName: prefixOf(was.Name)}
+	next.ObjectMeta = metav1.ObjectMeta{
+		Namespace: was.Namespace, GenerateName: prefixOf(was.Name), Labels: takenOver(was.Labels), Annotations: takenOver(was.Annotations),
+	}
 	next.Spec.IdempotencyKey, next.Spec.Suspend, next.Spec.Shutdown, next.Spec.StartFrom = "", false, "", nil
 	if ref := next.Spec.WorkflowRef; ref != nil && was.Status != nil && was.Status.Workflow != nil {
 		ref.Revision = was.Status.Workflow.Revision
@@ -30,9 +53,23 @@ func Again(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	return next, nil
 }
 
+// ofAppliers are labels and annotations of what applied the run from files. Argo CD would take the
+// next run for an object of its own that is in no file any more, and delete it.
+var ofAppliers = []string{corev1.LastAppliedConfigAnnotation, "app.kubernetes.io/instance", "argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id"}
+
+// takenOver are those labels, or annotations, that are as true of the next run: the operator's own
+// tell who made the run and for what.
+func takenOver(all map[string]string) map[string]string {
+	all = maps.Clone(all)
+	maps.DeleteFunc(all, func(k, _ string) bool {
+		return slices.Contains(ofAppliers, k) || strings.HasPrefix(k, ownPrefix) && k != v1alpha1.AnnotationStepEvents
+	})
+	return all
+}
+
 // AgainFrom is a run that does again what another one did, but for what is done there.
 func AgainFrom(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
-	next, err := Again(was)
+	next, err := again(was)
 	if err != nil {
 		return nil, err
 	}

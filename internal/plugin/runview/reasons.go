@@ -127,7 +127,7 @@ func outcomes() map[string]meaning {
 		v1alpha1.ReasonOutputsFailed:  {text: "failed: its steps succeeded, but its outputs could not be evaluated"},
 		v1alpha1.ReasonFinallyTimeout: {text: "failed: its steps succeeded, but its finally steps took too long"},
 		v1alpha1.ReasonObjectTooLarge: {text: "failed: its object has no room for its status", help: "labels, annotations and other metadata take the room: create a new run with fewer"},
-		v1alpha1.ReasonInvalidSpec:    {text: "failed: its spec cannot be run", help: "nothing was dispatched; create a new run with the spec corrected"},
+		v1alpha1.ReasonInvalidSpec:    {text: "failed: its spec cannot be run", help: "nothing was dispatched; to run the corrected spec: kubectl replace --force -f FILE, or give it another name"},
 		v1alpha1.ReasonWorkflowNotFound: {
 			text: "failed: the Workflow that it follows, or its revision, does not exist",
 			help: "to see the revisions that there are: kubectl get controllerrevisions -l " + v1alpha1.LabelWorkflow,

@@ -427,6 +427,18 @@ func TestWhySaysThatARunNeedsANewerOperator(t *testing.T) {
 	}
 }
 
+// A spec cannot be corrected in place, so the help names commands that can be followed.
+// mutation: a help that says to apply the corrected spec makes this fail.
+func TestWhySaysHowARunGetsAnotherSpec(t *testing.T) {
+	t.Parallel()
+	a := sayingOf(saying{condition: "Succeeded", reason: v1alpha1.ReasonInvalidSpec, status: metav1.ConditionFalse, ended: true})
+	if !slices.ContainsFunc(a.Facts, func(f Fact) bool {
+		return f.About == "help" && strings.Contains(f.Text, "kubectl replace --force -f FILE")
+	}) {
+		t.Errorf("%+v", a.Facts)
+	}
+}
+
 // mutations: leaving out lag, or its look at the mode, makes this fail.
 func TestWhySaysThatStatusMayLagBehind(t *testing.T) {
 	t.Parallel()

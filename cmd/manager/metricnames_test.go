@@ -241,7 +241,7 @@ func TestExpressionsGroupByLabelsThatThereAre(t *testing.T) {
 func gauges() map[string][]string {
 	own, one, view := []string{"sum", "count"}, []string{"max"}, []string{"min", "max"}
 	return map[string][]string{
-		"runs": own, "runs_need_newer": own, "partitions_owned": own, "run_locks_unlocked": own, "places_used": own, "places_waiting": own,
+		"runs": own, "runs_need_newer": own, "schedules_held": own, "partitions_owned": own, "run_locks_unlocked": own, "places_used": own, "places_waiting": own,
 		"inbox_bytes": own, "inbox_limit_bytes": own, "results_parked": own, "build_info": {"sum", "absent", "label_values"}, "result_keys": own,
 		"admission_slots": one, "admission_queue_length": one, "locks_held": one, "locks_waiting": one, "locks_oldest_contended_hold_seconds": one,
 		"audit_findings": one, "rollout_phase": one, "rollout_percent": one, "inbox_oldest_seconds": one,

@@ -231,6 +231,7 @@ func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapter
 		Below: below.AnyUnderWay, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
 		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists, Aside: a.aside(schedule.AtOnce / 4),
 	}
+	metrics.Registry.MustRegister(schedule.NewHeldCounts(ctx, mgr.GetClient(), drives.Drives))
 	r.Turn = a.inTurn(schedule.AtOnce, "schedule", r.Wake)
 	handover.Gained = r.Gained
 	return r.SetupWithManager(ctx, mgr)

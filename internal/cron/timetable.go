@@ -113,12 +113,6 @@ func (t *Timetable) Next(after time.Time) (slot time.Time, ok bool) {
 	return time.Unix(best*60, 0).In(t.zone), true
 }
 
-// Has says whether a time is a slot.
-func (t *Timetable) Has(at time.Time) bool {
-	next, ok := t.Next(at.Add(-time.Second))
-	return ok && next.Equal(at)
-}
-
 // next is the first slot of a text after a minute, in minutes of Unix time.
 func (t *Timetable) next(e *timed, after int64) int64 {
 	minute := after + 1

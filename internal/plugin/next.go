@@ -104,21 +104,27 @@ func scheduleOf(ctx context.Context, a *app, file string, names []string) (*v1al
 	return s, nil
 }
 
-// nextSlots are the slots after now, as the operator would have them.
+// nextSlots are the slots whose run is to be created after now, as the operator would have them.
+// The first may have come already, where jitter has it wait.
 func nextSlots(s *v1alpha1.Schedule, now time.Time, count int) ([]nextSlot, error) {
 	timing := &s.Spec.ScheduleTiming
 	table, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
-	slots := []nextSlot{}
-	for at := now; len(slots) < count; {
+	slots, jitter := []nextSlot{}, time.Duration(timing.JitterSeconds)*time.Second
+	at := now.Add(-jitter - time.Minute)
+	if s.Status != nil && s.Status.DecidedUntil != nil && s.Status.DecidedUntil.After(at) {
+		at = s.Status.DecidedUntil.Time
+	}
+	for len(slots) < count {
 		slot, ok := table.Next(at)
 		if !ok {
 			break
 		}
-		due := schedule.Due(table, s.Name, slot, time.Duration(timing.JitterSeconds)*time.Second)
-		slots = append(slots, nextSlot{Time: slot.Format(time.RFC3339), Due: due.Format(time.RFC3339), Run: schedule.RunName(s.Name, slot)})
+		if due := schedule.Due(table, s.Name, slot, jitter); due.After(now) {
+			slots = append(slots, nextSlot{Time: slot.Format(time.RFC3339), Due: due.Format(time.RFC3339), Run: schedule.RunName(s.Name, slot)})
+		}
 		at = slot
 	}
 	return slots, nil

@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -81,6 +85,41 @@ func TestNextSaysThatAScheduleIsSuspended(t *testing.T) {
 		out, notes, err := nextOf(t, "-o", format, "-f", scheduleFile(t, `{cron: ["0 3 * * *"], suspend: true}`))
 		if err != nil || !strings.Contains(out, "2026-03-29T03:00:00Z") || notes != "No run is started now: Suspended.\n" {
 			t.Errorf("%s: %q, %q, %v", format, out, notes, err)
+		}
+	}
+}
+
+// A slot of before whose run is to be created later, because of jitter, is the next.
+//
+// mutations: nextSlots that begins now; one that has a slot which is due, or was decided.
+func TestNextHasTheSlotThatIsAboutToStart(t *testing.T) {
+	noon := time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)
+	s := &v1alpha1.Schedule{}
+	s.Name, s.Spec.Cron, s.Spec.JitterSeconds = "s", []string{"@hourly"}, 3000
+	table, err := cron.New(s.Spec.Cron, "", cron.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := schedule.Due(table, s.Name, noon, 3000*time.Second)
+	if !due.After(noon.Add(time.Minute)) {
+		t.Fatalf("the slot is due at %v: take another name", due)
+	}
+	decided := &v1alpha1.ScheduleStatus{DecidedUntil: new(metav1.NewTime(noon))}
+	behind := &v1alpha1.ScheduleStatus{DecidedUntil: new(metav1.NewTime(noon.Add(-5 * time.Hour)))}
+	for name, c := range map[string]struct {
+		at     time.Time
+		status *v1alpha1.ScheduleStatus
+		want   time.Time
+	}{
+		"before it is due":     {due.Add(-time.Second), nil, noon},
+		"when it is due":       {due, nil, noon.Add(time.Hour)},
+		"after it was decided": {due.Add(-time.Second), decided, noon.Add(time.Hour)},
+		"held for long":        {due.Add(-time.Second), behind, noon},
+	} {
+		s.Status = c.status
+		slots, err := nextSlots(s, c.at, 2)
+		if err != nil || len(slots) != 2 || slots[0].Time != c.want.Format(time.RFC3339) || slots[1].Time != c.want.Add(time.Hour).Format(time.RFC3339) {
+			t.Errorf("%s: %+v, %v, want %v first", name, slots, err, c.want)
 		}
 	}
 }

@@ -91,18 +91,23 @@ func (d *draft) advance() {
 
 // enter begins another state, or another timing.
 func (d *draft) enter(now v1alpha1.SlotReason, edited bool) {
+	switch now {
+	case v1alpha1.SlotStopped, v1alpha1.SlotSuspended, v1alpha1.SlotPaused: // nobody expects them when it ends
+		for _, t := range d.Status.Waiting {
+			d.skip(t.Time, now, "")
+		}
+		d.Status.Waiting = nil
+	default: // a spec that is not valid is mended
+	}
 	if edited {
 		d.Status.Timing = d.spec.ScheduleTiming.DeepCopy()
 		d.Was = d.Table
 		d.pass(d.Now)
 	}
-	d.Status.Held = now
-	if now == v1alpha1.SlotStopped {
-		for _, t := range d.Status.Waiting {
-			d.skip(t.Time, v1alpha1.SlotStopped, "")
-		}
-		d.Status.Waiting = nil
+	if now != d.Status.Held {
+		d.Begun = now
 	}
+	d.Status.Held = now
 }
 
 // edited says whether spec has another timing than that of the slots so far.

@@ -58,7 +58,7 @@ func (d *draft) ready() (status metav1.ConditionStatus, reason, message string) 
 	if wait := d.Status.DecidedUntil.Sub(d.Now); wait > time.Minute {
 		return metav1.ConditionTrue, v1alpha1.ReasonScheduled, "the clock was set back: slots until " + d.local(d.Status.DecidedUntil.Time) + " are decided"
 	}
-	return metav1.ConditionTrue, v1alpha1.ReasonScheduled, "runs are started at each slot"
+	return metav1.ConditionTrue, v1alpha1.ReasonScheduled, cmp.Or(d.Stuck, "runs are started at each slot")
 }
 
 // nextSlots shows the next slots, and says when the first is due.

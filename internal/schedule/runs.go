@@ -56,7 +56,9 @@ func (d *draft) tally() {
 			d.since(d.Runs[i].Ended)
 		}
 	}
-	s.Failures = d.failures()
+	if n := d.failures(); s.PausedGeneration == 0 || n > s.Failures { // else runs of the pause were deleted
+		s.Failures = n
+	}
 	if most := d.spec.PauseAfterFailures; most != nil && s.Failures >= *most && s.PausedGeneration == 0 {
 		s.PausedGeneration = d.Schedule.Generation
 	}

@@ -92,8 +92,8 @@ func (d *draft) offerLate(late []time.Time, last time.Time) {
 // skip gives a slot a reason.
 func (d *draft) skip(slot time.Time, reason v1alpha1.SlotReason, message string) {
 	d.Status.NotStarted++
-	d.Status.Skipped = add(d.Status.Skipped, slot, reason, message, d.Status.DecidedUntil.Time)
-	d.Skipped = add(d.Skipped, slot, reason, message, d.Status.DecidedUntil.Time)
+	d.Status.Skipped = d.add(d.Status.Skipped, slot, reason, message)
+	d.Skipped = d.add(d.Skipped, slot, reason, message)
 	if n := len(d.Status.Skipped); n > maxSkipped {
 		d.Status.Skipped = d.Status.Skipped[n-maxSkipped:]
 	}
@@ -101,15 +101,30 @@ func (d *draft) skip(slot time.Time, reason v1alpha1.SlotReason, message string)
 
 // add appends a slot to the last range, if it is the next after it and has the same reason.
 // Otherwise it is a new range.
-func add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alpha1.SlotReason, message string, decided time.Time) []v1alpha1.SkippedSlots {
+func (d *draft) add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alpha1.SlotReason, message string) []v1alpha1.SkippedSlots {
 	message = message[:min(len(message), maxText)]
 	if n := len(ranges); n > 0 {
 		last := &ranges[n-1]
-		if last.Reason == reason && slot.After(last.To.Time) && !decided.After(last.To.Time) {
+		if last.Reason == reason && d.follows(last.To.Time, slot) {
 			last.To, last.Message = stamp(slot), message
 			last.Count++
 			return ranges
 		}
 	}
 	return append(ranges, v1alpha1.SkippedSlots{From: stamp(slot), To: stamp(slot), Count: 1, Reason: reason, Message: message})
+}
+
+// follows says whether there is no slot between a slot and a later one.
+func (d *draft) follows(one, later time.Time) bool {
+	if !later.After(one) {
+		return false
+	}
+	if !d.Status.DecidedUntil.After(one) {
+		return true
+	}
+	if d.Was == nil {
+		return false
+	}
+	next, ok := d.Was.Next(one)
+	return ok && next.Equal(later)
 }

@@ -48,6 +48,8 @@ type Input struct {
 	Doubt string
 	// Unasked says that nobody has answered yet whether they would be refused.
 	Unasked bool
+	// Stuck says what stands in the way of a slot that has waited for its run; empty: nothing.
+	Stuck string
 	// Stop says that spec.stopWhen is true.
 	Stop bool
 	// Runs are those that the schedule owns.
@@ -101,6 +103,8 @@ type Decision struct {
 	Cancel, Delete []Run
 	// Skipped are slots that got a reason now.
 	Skipped []v1alpha1.SkippedSlots
+	// Begun is why slots get no run from this decision on; empty: they do, or nothing changed.
+	Begun v1alpha1.SlotReason
 	// ClockSetBack says that slots may be decided again, because the clock was far ahead.
 	ClockSetBack bool
 	// Again says that more slots are due. Wake is when to decide again if nothing happens; zero: no

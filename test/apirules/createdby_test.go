@@ -113,3 +113,36 @@ func TestASignatureStays(t *testing.T) {
 		})
 	}
 }
+
+// An administrator suspends what others signed, as before an upgrade, and changes nothing else.
+//
+// mutations: the policy without the clause about suspend; one that lets other fields go along,
+// that takes one away, or that lets anybody resume.
+func TestWhoeverMayEditASignedScheduleMaySuspendIt(t *testing.T) {
+	o := newOffice(t)
+	o.signed()
+	s := o.schedule("nightly", "0 0 * * *")
+	s.SetAnnotations(map[string]string{"syncopate.dev/created-by": "jane"})
+	if err := o.as("jane").Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	const only = "only 'jane'"
+	for _, c := range []struct{ user, patch, refused string }{
+		{"eve", `{"spec":{"suspend":true,"runTemplate":{"slotInput":"slot"}}}`, only},
+		{"eve", `{"spec":{"suspend":true,"stopWhen":"true"}}`, only},
+		{"eve", `{"spec":{"suspend":true,"jitterSeconds":null,"timeZone":"Europe/Berlin"}}`, only},
+		{"eve", `{"spec":{"overlap":"Allow"}}`, only},
+		{"jane", `{"spec":{"pauseAfterFailures":3}}`, ""},
+		{"eve", `{"spec":{"suspend":true,"pauseAfterFailures":null}}`, only},
+		{"eve", `{"spec":{"suspend":true}}`, ""},
+		{"eve", `{"spec":{"suspend":true,"overlap":"Allow"}}`, only}, // it is suspended
+		{"eve", `{"spec":{"suspend":false}}`, only},
+		{"eve", `{"spec":{"suspend":null}}`, only},
+		{"jane", `{"spec":{"suspend":false}}`, ""},
+	} {
+		err := o.as(c.user).Patch(t.Context(), o.schedule("nightly", ""), client.RawPatch("application/merge-patch+json", []byte(c.patch)))
+		if (err == nil) != (c.refused == "") || (err != nil && !strings.Contains(err.Error(), c.refused)) {
+			t.Errorf("%s %s: want refused %q: %v", c.user, c.patch, c.refused, err)
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,11 +140,15 @@ func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *
 	return mem.nextLook(now), errors.Join(errs...)
 }
 
-// settle creates the run of a slot, unless the schedule is held since the slot got one: then there
-// is one only if it was created before that.
+// settle creates the run of a slot, unless the schedule is held since the slot got one, or a later
+// slot waits to cancel it: then there is one only if it was created before that.
 func (r *Reconciler) settle(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, slot time.Time, mem *memory) (time.Duration, error) {
 	if held := d.Status.Held; held != "" {
 		return r.giveUp(ctx, s, schedule.Minute(slot), mem, held, "")
+	}
+	tried := !mem.since[schedule.Minute(slot)].IsZero()
+	if tried && s.Spec.Overlap == v1alpha1.OverlapCancelOther && len(d.Status.Waiting) > 0 {
+		return r.giveUp(ctx, s, schedule.Minute(slot), mem, v1alpha1.SlotSuperseded, "")
 	}
 	return r.create(ctx, s, in, slot, mem)
 }
@@ -262,6 +265,10 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
 		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, err.Error())
 	}
+	if apierrors.IsForbidden(err) { // also after it was accepted: users are told
+		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
+	}
+	mem.stuck = because(stuckFor, err, name)
 	if mem.since[minute].IsZero() {
 		mem.since[minute] = r.Clock.Now()
 	}
@@ -351,35 +358,4 @@ func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *sche
 // object names a run of a schedule.
 func object(s *v1alpha1.Schedule, one *schedule.Run) *v1alpha1.WorkflowRun {
 	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: one.Name}}
-}
-
-// tell publishes what became of slots that got no run.
-func (r *Reconciler) tell(s *v1alpha1.Schedule, d *schedule.Decision) {
-	for _, skipped := range d.Skipped {
-		r.Metrics.skipped(skipped.Reason, skipped.Count)
-		kind := corev1.EventTypeWarning
-		switch skipped.Reason {
-		case v1alpha1.SlotSuspended, v1alpha1.SlotPaused, v1alpha1.SlotStopped: // their begin is told by the condition
-			continue
-		case v1alpha1.SlotOverlap, v1alpha1.SlotBufferFull, v1alpha1.SlotSuperseded:
-			kind = corev1.EventTypeNormal
-		default:
-		}
-		r.Events.Eventf(s, nil, kind, "Slot"+string(skipped.Reason), "Decide", "%s", said(&skipped))
-	}
-	if d.ClockSetBack {
-		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "ClockSetBack", "Decide", "the clock was far ahead: slots that have no run are decided again")
-	}
-}
-
-// said is a range of slots as an event has it.
-func said(s *v1alpha1.SkippedSlots) string {
-	text := fmt.Sprintf("no run at %s", s.From.UTC().Format(time.RFC3339))
-	if s.Count > 1 {
-		text = fmt.Sprintf("no runs at %d slots from %s to %s", s.Count, s.From.UTC().Format(time.RFC3339), s.To.UTC().Format(time.RFC3339))
-	}
-	if s.Message != "" {
-		text += ": " + s.Message
-	}
-	return text
 }

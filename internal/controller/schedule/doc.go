@@ -31,9 +31,13 @@
 // A refused status write is repeated with what is stored by then. A creation that is refused for
 // good gives its slot a reason. Others are tried again every 5 s, or as the API server says, for
 // spec.catchUp.windowSeconds. Forbidden is one of these: a quota that is full, or a webhook or
-// policy that denies, may let the run in later. A dry run that is forbidden is in the condition
-// Ready, keeps no slot from being tried, and is made again after a minute. So is one that is
-// invalid where the template was not at first: a policy of others was changed, and may be mended.
+// policy that denies, may let the run in later. A creation or a dry run that is forbidden is in the
+// condition Ready, and keeps no slot from being tried. The dry run is made again after a minute. So
+// is one that is invalid where the template was not at first: a policy of others was changed, and
+// may be mended. What else keeps a run from being created for a minute is in the message of Ready.
+//
+// A slot whose creation failed is given up once a later slot waits to cancel its run.
+//
 // Steps of a template that status says was accepted are not validated again: that takes a desk, and
 // slots would wait for it.
 //

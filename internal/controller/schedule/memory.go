@@ -26,6 +26,7 @@ type memory struct {
 	created map[int64]unseen // runs that the cache does not have yet, by the minute of their slot
 	failed  map[int64]schedule.Failure
 	since   map[int64]time.Time  // first tries of creations that failed
+	stuck   string               // why the last of these tries failed
 	taken   time.Time            // when the name of a slot's run was first seen to be with a run that goes
 	waits   map[string]time.Time // until when runs are left alone that are to be deleted, by UID
 	tried   int64                // the generation of is
@@ -70,6 +71,16 @@ func (m *memory) knows(minute int64, run *v1alpha1.WorkflowRun, at time.Time) un
 func (m *memory) has(name string, slot time.Time, cached []v1alpha1.WorkflowRun) bool {
 	_, ok := m.created[schedule.Minute(slot)]
 	return ok || slices.ContainsFunc(cached, func(run v1alpha1.WorkflowRun) bool { return run.Name == schedule.RunName(name, slot) })
+}
+
+// stands is what stands in the way of slots that were to get their run a while ago; empty: nothing.
+func (m *memory) stands(starting []metav1.Time, now time.Time) string {
+	for _, t := range starting {
+		if since := m.since[schedule.Minute(t.Time)]; !since.IsZero() && now.Sub(since) > toldAfter {
+			return m.stuck
+		}
+	}
+	return ""
 }
 
 // settled forgets the tries to create the run of a slot.

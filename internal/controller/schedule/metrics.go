@@ -3,9 +3,12 @@
 package schedule
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -41,4 +44,52 @@ func (m *Metrics) started(delay time.Duration, backfilled bool) {
 
 func (m *Metrics) skipped(reason v1alpha1.SlotReason, count int64) {
 	m.slots.WithLabelValues(string(reason)).Add(float64(count))
+}
+
+// HeldCounts exports the number of schedules that start no runs, by reason, counted when it is
+// asked for. Each replica counts those that it drives.
+type HeldCounts struct {
+	desc *prometheus.Desc
+	list func() ([]v1alpha1.Schedule, error)
+	// drives says whether this replica drives a schedule.
+	drives func(types.UID) bool
+}
+
+// heldPatience bounds the wait for a cache that is not filled yet.
+const heldPatience = time.Second
+
+// NewHeldCounts makes the collector. It reads from a cache, until ctx ends.
+func NewHeldCounts(ctx context.Context, cache client.Reader, drives func(types.UID) bool) *HeldCounts {
+	return &HeldCounts{
+		desc: prometheus.NewDesc("syncopate_schedules_held", "Schedules of this replica that start no runs, by the reason for that.", []string{"reason"}, nil),
+		list: func() ([]v1alpha1.Schedule, error) {
+			ctx, cancel := context.WithTimeout(ctx, heldPatience)
+			defer cancel()
+			var all v1alpha1.ScheduleList
+			err := cache.List(ctx, &all, client.UnsafeDisableDeepCopy)
+			return all.Items, err
+		},
+		drives: drives,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *HeldCounts) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector. It says nothing before the cache is filled, since nobody
+// knows then.
+func (c *HeldCounts) Collect(ch chan<- prometheus.Metric) {
+	all, err := c.list()
+	if err != nil {
+		return
+	}
+	held := map[v1alpha1.SlotReason]int{v1alpha1.SlotPaused: 0, v1alpha1.SlotInvalidSpec: 0, v1alpha1.SlotSuspended: 0, v1alpha1.SlotStopped: 0}
+	for i := range all {
+		if s := &all[i]; s.Status != nil && s.Status.Held != "" && c.drives(s.UID) {
+			held[s.Status.Held]++
+		}
+	}
+	for reason, n := range held {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), string(reason))
+	}
 }

@@ -3,10 +3,14 @@
 package schedule
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
@@ -37,5 +41,30 @@ func TestABackfillIsNotLate(t *testing.T) {
 	}
 	if got["syncopate_schedule_slots_total"] != 2 || got["syncopate_schedule_start_delay_seconds"] != 1 {
 		t.Errorf("%v", got)
+	}
+}
+
+// mutations: HeldCounts that counts schedules of other replicas, or those that start runs.
+func TestSchedulesThatStartNoRunsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	invalid := func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 31 2 *x"} }
+	suspended := func(s *v1alpha1.Schedule) { s.Spec.Suspend = true }
+	others := map[types.UID]bool{}
+	for name, change := range map[string]func(*v1alpha1.Schedule){"a": invalid, "b": invalid, "c": suspended, "d": nil, "other": invalid} {
+		s := w.schedule(name, change)
+		w.settle(w.operator(), s)
+		others[s.UID] = name == "other"
+	}
+	counts := NewHeldCounts(t.Context(), client.NewNamespacedClient(w.client, w.ns), func(uid types.UID) bool { return !others[uid] })
+	want := `
+# HELP syncopate_schedules_held Schedules of this replica that start no runs, by the reason for that.
+# TYPE syncopate_schedules_held gauge
+syncopate_schedules_held{reason="InvalidSpec"} 2
+syncopate_schedules_held{reason="Paused"} 0
+syncopate_schedules_held{reason="Stopped"} 0
+syncopate_schedules_held{reason="Suspended"} 1
+`
+	if err := testutil.CollectAndCompare(counts, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,6 +35,9 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	now := r.Clock.Now()
 	in := schedule.Input{Now: now, Schedule: s, Failed: mem.failed}
 	in.Table, in.Invalid = mem.tableOf(&s.Spec)
+	if s.Status != nil {
+		in.Stuck = mem.stands(s.Status.Starting, now)
+	}
 	if s.Status != nil && s.Status.Timing != nil {
 		in.Was, _ = mem.table(s.Status.Timing) // a zone that is gone has no slots
 	}
@@ -276,6 +279,13 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 
 // forNow begins the words of a refusal that may end without an edit.
 const forNow = "spec.runTemplate, for now (slots are tried all the same): "
+
+const (
+	// toldAfter is how long creations have to fail before the condition tells of it.
+	toldAfter = time.Minute
+	// stuckFor begins the words for that.
+	stuckFor = "the run of a slot cannot be created for now, and is tried again: "
+)
 
 // dryRunPrefix begins the name of a run that is not created. The API server adds five characters,
 // others each time.

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// A quota may be full, or a webhook deny, weeks after the template was accepted.
+//
+// mutations: notCreated that learns nothing of what is forbidden; one that keeps the run's name.
+func TestWhatIsForbiddenAfterItWasAcceptedIsTold(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	full := false
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	if st := w.settle(r, s); !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("%+v", st.Conditions)
+	}
+	full = true
+	w.at(1, 0)
+	w.pass(r, s)
+	w.clock.SetTime(w.clock.Now().Add(createPause))
+	w.pass(r, s)
+	st := w.stored(s).Status
+	ready, stalled := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled)
+	if ready.Reason != v1alpha1.ReasonTemplateRefused || !strings.Contains(ready.Message, "exceeded quota") || stalled.Status != metav1.ConditionFalse {
+		t.Errorf("while it is forbidden: %+v", st.Conditions)
+	}
+	full = false
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("once there is room: %+v", st)
+	}
+}
+
+// mutations: observe that does not tell what stands in the way of a slot, or tells it at the first
+// try, or after the slot has its run.
+func TestARunThatCannotBeCreatedForAMinuteIsTold(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	away := false
+	w.answers(func(bool) error {
+		if away {
+			return apierrors.NewInternalError(errors.New("the webhook does not answer"))
+		}
+		return nil
+	})
+	r := w.operator()
+	w.settle(r, s)
+	said := func() string {
+		t.Helper()
+		w.pass(r, s)
+		ready := meta.FindStatusCondition(w.stored(s).Status.Conditions, v1alpha1.ConditionReady)
+		if ready.Status != metav1.ConditionTrue {
+			t.Errorf("%+v", ready)
+		}
+		return ready.Message
+	}
+	usual := said()
+	away = true
+	w.at(1, 0)
+	said()
+	w.clock.SetTime(w.clock.Now().Add(createPause))
+	if text := said(); text != usual {
+		t.Errorf("at once: %q", text)
+	}
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	if text := said(); !strings.Contains(text, "the webhook does not answer") || strings.Contains(text, schedule.RunName("report", w.slot(1))) {
+		t.Errorf("after a minute: %q", text)
+	}
+	away = false
+	w.settle(r, s)
+	if text := said(); text != usual || len(w.runs()) != 1 {
+		t.Errorf("after it has its run: %q", text)
+	}
+}
+
+// A slot that could not get its run is older than one that waits: its run would be cancelled at
+// once.
+//
+// mutations: settle that creates the run all the same; one that gives up a slot which was not
+// tried yet.
+func TestASlotWhoseRunCouldNotBeCreatedIsSuperseded(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Overlap, s.Spec.CatchUp.WindowSeconds = v1alpha1.OverlapCancelOther, 7200
+	})
+	full := false
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	w.settle(r, s)
+	full = true
+	w.at(1, 0)
+	w.pass(r, s)
+	full = false
+	w.at(2, 0)
+	st := w.settle(r, s)
+	runs := w.runs()
+	if fmt.Sprint(reasons(st)) != "[Superseded x 1]" || st.Started != 1 || len(runs) != 1 || runs[schedule.RunName("report", w.slot(2))] == nil {
+		t.Errorf("%v %d runs, %+v", reasons(st), len(runs), st)
+	}
+}
+
+// mutations: tell that says nothing of one of these, or says it in each pass, or of a suspension,
+// which a user knows of.
+func TestAScheduleThatStartsNoMoreRunsIsAnEvent(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.PauseAfterFailures = new(int32(1)) })
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 0)
+	w.settle(r, s)
+	for _, c := range []struct{ do, want string }{{"fail", "Warning Paused 1 runs failed"}, {"edit", "Warning InvalidSpec spec.cron[0]"}, {"suspend", ""}} {
+		switch c.do {
+		case "fail":
+			w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunFailed)
+		case "edit":
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 31 2 *x"} })
+		case "suspend":
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Cron, s.Spec.Suspend = []string{"0 * * * *"}, true })
+		}
+		for range 2 {
+			w.settle(r, s)
+		}
+		var events []string
+		for len(w.events.Events) > 0 {
+			events = append(events, <-w.events.Events)
+		}
+		if c.want == "" && len(events) > 0 || c.want != "" && (len(events) != 1 || !strings.HasPrefix(events[0], c.want)) {
+			t.Errorf("%s: %q, want %q", c.do, events, c.want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
+)
+
+// hourly is a schedule that decided its slots until noon, its table, and noon.
+func hourly(t *testing.T) (*v1alpha1.Schedule, *cron.Timetable, time.Time) {
+	t.Helper()
+	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	s := &v1alpha1.Schedule{Status: &v1alpha1.ScheduleStatus{DecidedUntil: new(metav1.NewTime(noon))}}
+	s.Name, s.Generation = "report", 1
+	s.Spec.Cron, s.Spec.CatchUp.WindowSeconds = []string{"0 * * * *"}, 3600
+	s.Status.Timing = s.Spec.ScheduleTiming.DeepCopy()
+	table, err := cron.New(s.Spec.Cron, "", cron.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, table, noon
+}
+
+// An end a month later would start slots of a month ago, and nobody expects that.
+//
+// mutations: enter that keeps the slots which wait for one of the reasons, or lets them go where
+// spec is invalid, which a user mends.
+func TestSlotsThatWaitGetTheReasonForWhichAScheduleIsHeld(t *testing.T) {
+	for held, hold := range map[v1alpha1.SlotReason]func(*Input){
+		v1alpha1.SlotSuspended: func(in *Input) { in.Schedule.Spec.Suspend = true },
+		v1alpha1.SlotPaused:    func(in *Input) { in.Schedule.Status.PausedGeneration = in.Schedule.Generation },
+		v1alpha1.SlotStopped:   func(in *Input) { in.Stop = true },
+		"":                     func(in *Input) { in.Table = nil },
+	} {
+		s, table, noon := hourly(t)
+		s.Spec.Overlap = v1alpha1.OverlapBufferAll
+		for i := range 3 {
+			s.Status.Waiting = append(s.Status.Waiting, metav1.NewTime(noon.Add(time.Duration(i-2)*time.Hour)))
+		}
+		before := Run{Name: "before", Slot: noon.Add(-3 * time.Hour)}
+		in := Input{Now: noon.Add(time.Minute), Schedule: s, Table: table, Was: table, Runs: []Run{before}}
+		hold(&in)
+		s.Status = Decide(in).Status
+		s.Spec.Suspend = false
+		s.Generation++
+		d := Decide(Input{Now: noon.AddDate(0, 1, 0), Schedule: s, Table: table, Was: table})
+		if held == "" {
+			if len(d.Create) == 0 || !d.Create[0].Equal(noon.Add(-2*time.Hour)) {
+				t.Errorf("once spec is valid it starts %v, skipped %+v", d.Create, s.Status.Skipped)
+			}
+			continue
+		}
+		for _, slot := range d.Create {
+			if !slot.After(noon) {
+				t.Errorf("%s: it starts the slot %v a month later", held, slot)
+			}
+		}
+		if len(s.Status.Skipped) != 1 || s.Status.Skipped[0].Reason != held || s.Status.Skipped[0].Count != 3 {
+			t.Errorf("%s: %+v", held, s.Status.Skipped)
+		}
+	}
+}
+
+// Slots that waited are one range only if no other is between them.
+//
+// mutation: skip that makes a range of all that have the same reason.
+func TestSlotsApartAreNoRange(t *testing.T) {
+	s, table, noon := hourly(t)
+	s.Spec.Suspend = true
+	for _, hours := range []int{-4, -2, -1} {
+		s.Status.Waiting = append(s.Status.Waiting, metav1.NewTime(noon.Add(time.Duration(hours)*time.Hour)))
+	}
+	d := Decide(Input{Now: noon.Add(time.Minute), Schedule: s, Table: table, Was: table})
+	if all := d.Status.Skipped; len(all) != 2 || all[0].Count != 1 || all[1].Count != 2 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// Who removes the failed runs of a pause does not end it: it says still how it came to be.
+//
+// mutations: tally that counts anew during a pause; one that leaves out what fails meanwhile.
+func TestAPauseSaysHowManyRunsFailedThoughTheyAreGone(t *testing.T) {
+	s, table, noon := hourly(t)
+	s.Spec.PauseAfterFailures = new(int32(2))
+	failed := func(n int) (runs []Run) {
+		for i := range n {
+			runs = append(runs, Run{Slot: noon.Add(time.Duration(i-n) * time.Hour), Phase: Failed, Ended: noon.Add(-time.Minute)})
+		}
+		return runs
+	}
+	for _, c := range []struct {
+		there int
+		want  string
+	}{{2, "2 runs"}, {3, "3 runs"}, {0, "3 runs"}} {
+		s.Status = Decide(Input{Now: noon.Add(time.Minute), Schedule: s, Table: table, Was: table, Runs: failed(c.there)}).Status
+		ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady)
+		if ready.Reason != v1alpha1.ReasonPaused || !strings.HasPrefix(ready.Message, c.want) {
+			t.Errorf("with %d failed runs there: %s: %s", c.there, ready.Reason, ready.Message)
+		}
+	}
+}

@@ -200,8 +200,9 @@ func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
 }
 
 // mutations: a DecodeResult that reads an int64 refuses "a wait with a fraction of 0", which is an
-// integer for the schema. A schema that does not ask for an object in error takes "failed with
-// null", and one that takes a null for a reference refuses "an output beside nulls".
+// integer for the schema, or "a size with a fraction of 0". A schema that does not ask for an
+// object in error takes "failed with null", and one that takes a null for a reference refuses "an
+// output beside nulls".
 func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	good := golden(t)["result-succeeded"]
 	for name, tc := range map[string]struct {
@@ -230,6 +231,8 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 		"failed with null":             {`{"status":"Failed","error":null}`, false},
 		"no status but null":           {`{"status":null}`, false},
 		"a reference that is text":     {`{"status":"Succeeded","outputRef":"` + reference().Name + `"}`, false},
+		"a size with a fraction of 0":  {`{"status":"Succeeded","outputRef":` + strings.Replace(string(encode(t, reference())), `"size":23`, `"size":23.0`, 1) + `}`, true},
+		"a size with a fraction":       {`{"status":"Succeeded","outputRef":` + strings.Replace(string(encode(t, reference())), `"size":23`, `"size":23.5`, 1) + `}`, false},
 		"a reference":                  {`{"status":"Succeeded","outputRef":` + string(encode(t, reference())) + `}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The least that is a worker. It does one job at a time; what it leaves out is in worker.mjs: Started, Retry, cancelling, large outputs,
-// codes of errors, publishing again without doing the job again. npm ci, then NATS_URL=... node short.mjs [topic]
+// codes of errors, publishing again without doing the job again, whole numbers beyond 2^53, which come out changed. npm ci, then NATS_URL=... node short.mjs [topic]
 import { headers } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
 import { leave, prefix, start, stream } from "./nats.mjs";

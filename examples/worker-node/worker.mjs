@@ -9,12 +9,13 @@ import { leave, prefix, start, stream } from "./nats.mjs";
 const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
 const grace = 20_000; // milliseconds that they have after SIGTERM
-const mostInline = 64 << 10, most = 8 << 20, chunk = 128 << 10; // bytes of an output in a result, of one at all, of a piece of it
+const mostInline = 64 << 10, chunk = 128 << 10; // bytes of an output in a result, and of a piece of a larger one
+const most = process.env.NO_OBJECT_STORE ? mostInline : 8 << 20; // bytes of an output at all; a confined worker has no object store
 const bucket = `${prefix}-payloads`; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
-// The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now", rounded up to
-// whole milliseconds.
+// The work. What a handler throws is a failure, with code and final if it has them; with a number as retryAfterMillis it is "not now",
+// rounded up to whole milliseconds.
 // signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock. traceparent is the parent of a span.
 const echo = async (input) => ({ youSaid: input });
 async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences, traceparent) { // see docs/workers.md
@@ -60,7 +61,7 @@ function read(m) {
   if (m.subject !== `${prefix}.jobs.${topic}.${tokens}` || answered !== tokens) return;
   const abort = new AbortController();
   const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
-  if (Number.isNaN(job.deadline)) return;
+  if (Number.isNaN(job.deadline) || !/^\d*$/.test(get("Syncopate-Fence"))) return;
   const fence = (text) => [text.slice(0, text.lastIndexOf("=")), Number(text.slice(text.lastIndexOf("=") + 1))]; // "<lock>=<n>"
   job.traceparent = get("traceparent"); // W3C trace context, the parent of a span for this job; empty if there are no traces
   job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
@@ -118,16 +119,24 @@ const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", me
 function failed(err) {
   try {
     const millis = err?.retryAfterMillis;
-    if (millis !== undefined) return { status: "Retry", retryAfterMillis: Math.min(Math.max(Math.ceil(Number(millis)) || 0, 0), Number.MAX_SAFE_INTEGER) };
+    if (typeof millis === "number") return { status: "Retry", retryAfterMillis: Math.min(Math.max(Math.ceil(millis) || 0, 0), Number.MAX_SAFE_INTEGER) };
     const error = { code: String(err?.code ?? "Error").slice(0, 64), message: String(err?.message ?? err).slice(0, 2_000) };
     return { status: "Failed", error, final: Boolean(err?.final) };
   } catch { return { status: "Failed", error: { code: "Error", message: "what the handler threw cannot be read" } }; }
 }
 
+// whole keeps a whole number that is none of JavaScript's as it is written: who gives it back gives it back unchanged, and its value is
+// BigInt(n.rawJSON). A Node that is too old for that refuses it.
+function whole(_, n, context) {
+  if (!Number.isInteger(n) || Number.isSafeInteger(n)) return n;
+  if (!context?.source) throw new Error(`${n} is beyond 2^53, where this Node has not all whole numbers`);
+  return /^-?\d+$/.test(context.source) ? JSON.rawJSON(context.source) : n;
+}
+
 async function call(m, job) {
   let input;
   try {
-    input = m.json();
+    input = JSON.parse(m.string(), whole);
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
   return Promise.resolve().then(() => handle(input, job.signal, job.fences, job.traceparent)).then((output) => { // the handler need not be async

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,13 +74,24 @@ func TestTheNodeWorkersReachAServerThatVerifiesItsClients(t *testing.T) {
 }
 
 // mutation: a page that says less than is there makes this fail.
-func TestTheShortWorkerIsShort(t *testing.T) {
-	text, err := os.ReadFile("short.mjs")
+func TestTheWorkersAreAsShortAsThePageSays(t *testing.T) {
+	page, err := os.ReadFile("../../docs/workers.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := bytes.Count(text, []byte("\n")); lines >= 45 {
-		t.Errorf("short.mjs has %d lines; the documentation says under 45", lines)
+	for _, file := range []string{"worker-node/worker.mjs", "worker-node/short.mjs", "worker-python/worker.py"} {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := regexp.MustCompile(regexp.QuoteMeta(file) + `\) \| under (\d+) \|`).FindSubmatch(page)
+		if said == nil {
+			t.Errorf("the page does not say how long %s is", file)
+			continue
+		}
+		if bound, err := strconv.Atoi(string(said[1])); err != nil || bytes.Count(text, []byte("\n")) >= bound {
+			t.Errorf("%s has %d lines; the page says under %s", file, bytes.Count(text, []byte("\n")), said[1])
+		}
 	}
 }
 
@@ -106,7 +119,8 @@ func TestTheNodeWorkersOutliveSilenceAndRefusedLogins(t *testing.T) {
 // oddHandler is not async, and throws what there is.
 const oddHandler = `({ way }) => {
   const odd = { error: new Error("no"), text: "no", nothing: undefined, mute: Object.create(null), final: { code: 7, message: "no", final: 1n },
-    fraction: { retryAfterMillis: 1499.2 }, negative: { retryAfterMillis: -5 }, nan: { retryAfterMillis: NaN }, ever: { retryAfterMillis: Infinity } };
+    fraction: { retryAfterMillis: 1499.2 }, negative: { retryAfterMillis: -5 }, nan: { retryAfterMillis: NaN }, ever: { retryAfterMillis: Infinity },
+    none: { retryAfterMillis: null, code: "X", message: "no", final: true }, date: { retryAfterMillis: "Wed, 21 Oct", message: "no" } };
   if (way in odd) throw odd[way];
   return { number: 1n, infinite: [1 / 0], code: () => 1 }[way] ?? way; // which JSON does not have
 }`
@@ -116,8 +130,9 @@ const oddHandler = `({ way }) => {
 // mutations: a handler that is called outside of the promise leaves all jobs of worker.mjs without
 // an answer; failed without its try "mute", and short.mjs without its second catch; a wait without
 // Math.ceil, Math.max, "|| 0" or Math.min makes no result, or another one, of "fraction",
-// "negative", "nan" or "ever"; final without Boolean leaves "final" without an answer; text without
-// its replacer has null for "infinite", as short.mjs has without finite; text without its throw has
+// "negative", "nan" or "ever"; failed that takes more than a number for a wait has it for
+// "none" and "date"; final without Boolean leaves "final" without an answer; text without its
+// replacer has null for "infinite", as short.mjs has without finite; text without its throw has
 // no output for "code".
 func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	dir := install(t)
@@ -138,6 +153,8 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 		"number":   failed("InvalidOutput", "Do not know how to serialize a BigInt", true),
 		"infinite": failed("InvalidOutput", "Infinity has no JSON form", true),
 		"code":     failed("InvalidOutput", "a function has no JSON form", true),
+		"none":     failed("X", "no", true),
+		"date":     failed("Error", "no", false),
 		"final":    failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
 	}
 	maps.Copy(whole, both)
@@ -189,6 +206,44 @@ func TestTheNodeWorkerTerminatesWhatItCannotRead(t *testing.T) {
 		if m, err := s.GetLastMsgForSubject(t.Context(), names().Result(odd(way))); err == nil {
 			t.Errorf("%s was answered: %s", way, m.Data)
 		}
+	}
+}
+
+// A whole number beyond 2^53 is no number of JavaScript. A Node of before 21 keeps what it was
+// written as behind a flag only, and one without the flag cannot keep it.
+//
+// mutations: call that reads the input by m.json() gives another number back; whole without its
+// throw likewise, where Node cannot keep it; whole without its pattern gives back what Node has for
+// a number with an exponent, too.
+func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
+	dir := install(t)
+	const input, exponent = `{"a":[9007199254740993,-9223372036854775808,7,0.5]}`, `{"a":1e300}`
+	var keeps []string
+	if has, err := exec.CommandContext(t.Context(), "node", "-p", "typeof JSON.rawJSON").Output(); err != nil || strings.HasPrefix(string(has), "undefined") {
+		keeps = []string{"--harmony-json-parse-with-source"}
+	}
+	for name, start := range map[string]func(t *testing.T, url string){
+		"kept": func(t *testing.T, url string) { runBy(t, dir, keeps, "worker.mjs", url) },
+		"refused": func(t *testing.T, url string) {
+			run(t, dir, replaced(t, dir, "worker.mjs", "!context?.source", "true"), url)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := natstest.Start(t)
+			js := streams(t, server.URL())
+			dispatch(t, js, odd("whole"), input)
+			dispatch(t, js, odd("exponent"), exponent)
+			start(t, server.URL())
+			switch got := answer(t, js, odd("whole")); {
+			case name == "kept" && string(got.Output) != `{"youSaid":`+input+`}`:
+				t.Errorf("got %+v, %s", got, got.Output)
+			case name == "refused" && (got.Error == nil || got.Error.Code != "InvalidInput" || !got.Final):
+				t.Errorf("got %+v", got)
+			}
+			if got := answer(t, js, odd("exponent")); name == "kept" && string(got.Output) != `{"youSaid":{"a":1e+300}}` {
+				t.Errorf("got %s", got.Output)
+			}
+		})
 	}
 }
 
@@ -488,8 +543,14 @@ func install(t *testing.T) string {
 // run starts the worker and ends it with the test, or when stop is called.
 func run(t *testing.T, dir, file, url string, env ...string) (stop func()) {
 	t.Helper()
+	return runBy(t, dir, nil, file, url, env...)
+}
+
+// runBy is run with arguments for Node itself.
+func runBy(t *testing.T, dir string, args []string, file, url string, env ...string) (stop func()) {
+	t.Helper()
 	var out bytes.Buffer
-	node := exec.Command("node", file, topic)
+	node := exec.Command("node", append(slices.Clone(args), file, topic)...)
 	node.Dir, node.Env = dir, append(append(os.Environ(), "NATS_URL="+url), env...)
 	node.Stdout, node.Stderr = &out, &out
 	if err := node.Start(); err != nil {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
 
-    NATS_URL=nats://localhost:4222 [NATS_USER=... NATS_PASSWORD=...] [INBOX_PREFIX=_INBOX_mail] python3 worker.py [topic]
+    NATS_URL=nats://localhost:4222 [NATS_USER=... NATS_PASSWORD=...] [INBOX_PREFIX=_INBOX_mail NO_OBJECT_STORE=1] python3 worker.py [topic]
 """
 import base64, collections, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time
 from datetime import datetime
@@ -13,7 +13,8 @@ import traces
 PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
 STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
 BUCKET = PREFIX + "-payloads"  # the object store of large outputs
-MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in a result, of one at all, of a piece of it
+MOST_INLINE, CHUNK = 64 << 10, 128 << 10  # bytes of an output in a result, and of a piece of a larger one
+MOST = MOST_INLINE if os.environ.get("NO_OBJECT_STORE") else 8 << 20  # bytes of an output at all; a confined worker has no object store
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
 REFRESH, MOST_BIND = 60, 5  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
@@ -264,6 +265,7 @@ class Job:
         if message.subject != f"{PREFIX}.jobs.{topic}.{tokens}" or not re.fullmatch(rf"{PREFIX}\.results\.\d\d\.{re.escape(tokens)}", self.reply):
             raise ValueError("subject, id and reply do not belong together")
         self.deadline = seconds(header("Syncopate-Deadline"))
+        int(header("Syncopate-Fence") or 0)  # the operator's own; one that cannot be read is a ValueError
         pairs = (text.rpartition("=") for text in message.headers.get("Syncopate-Lock-Fence", []))
         self.fences = {lock: int(fence) for lock, _, fence in pairs}
         self.traceparent = header("traceparent", "")  # W3C trace context, the parent of a span for this job; empty if there are no traces

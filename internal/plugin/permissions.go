@@ -45,6 +45,8 @@ taken for a number. Then it does not start.
 With --confined the worker has an account of its own, named after its inbox, as SYNCOPATE_mail, and no other user may be in it. For one
 more such worker add its account alone: what the first account exports is the same for all. Give its user another name, and another
 variable. Then restart each server: one that reads its configuration again serves a new account only the second time.
+Such a worker has no object store, and has to be told so, or it waits for it with each output over 64 KiB: worker.Options.NoObjectStore
+in Go, NO_OBJECT_STORE=1 for the samples in Python and Node.
 
 With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
 system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,

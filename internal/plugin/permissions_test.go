@@ -36,6 +36,9 @@ func TestPermissionsOfNATSTakePasswordsThatBeginWithALetter(t *testing.T) {
 		},
 	} {
 		printed := p.must(c.args...)
+		if _, confined := c.want["SYNCOPATE_mail"]; confined != strings.Contains(printed, "NO_OBJECT_STORE=1") {
+			t.Errorf("whether a worker has to be told that it has no object store:\n%s", printed)
+		}
 		read, err := conf.Parse(printed)
 		if err != nil {
 			t.Fatal(err)

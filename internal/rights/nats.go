@@ -88,6 +88,9 @@ func (a Accounts) Text() string {
 	b.WriteString("accounts {\n")
 	account(&b, a.Name, "    jetstream: enabled\n"+exports(a.Confined), users)
 	for _, c := range a.Confined {
+		// NATS does not say that a right is missing in a way that a worker could tell
+		// from an outage.
+		b.WriteString("  # Its worker has no object store. Tell it: NoObjectStore of the SDK, NO_OBJECT_STORE=1 for the samples in Python and Node.\n")
 		account(&b, c.Account, c.imports(a.Name), []User{{Name: c.User, Password: c.Password, May: c.may()}})
 	}
 	if a.AdminPassword != "" {

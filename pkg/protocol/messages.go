@@ -71,8 +71,8 @@ type ResultError struct {
 }
 
 // DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow,
-// and so is 1500.0 for a retryAfterMillis of 1500. Beside a reference an output that is null is
-// none: many serializers write null for what is absent. Its error wraps ErrResult.
+// and so is 1500.0 where the whole number 1500 is meant. Beside a reference an output that is null
+// is none: many serializers write null for what is absent. Its error wraps ErrResult.
 func DecodeResult(body []byte) (Result, error) {
 	// encoding/json would let it pass inside an output, and nobody who gets the output
 	// could store it.
@@ -89,6 +89,9 @@ func DecodeResult(body []byte) (Result, error) {
 	}
 	r := wire.Result
 	r.RetryAfterMillis = int64(wire.RetryAfterMillis)
+	if ref := wire.OutputRef; ref != nil {
+		r.OutputRef = &OutputRef{Name: ref.Name, Digest: ref.Digest, Size: int64(ref.Size)}
+	}
 	if r.OutputRef != nil && string(r.Output) == "null" {
 		r.Output = nil
 	}
@@ -98,7 +101,14 @@ func DecodeResult(body []byte) (Result, error) {
 // wireResult is a Result as it is read.
 type wireResult struct {
 	Result
-	RetryAfterMillis wholeNumber `json:"retryAfterMillis"` // in the place of the one in Result
+	OutputRef        *wireRef    `json:"outputRef"` // this and the next in the place of those in Result
+	RetryAfterMillis wholeNumber `json:"retryAfterMillis"`
+}
+
+// wireRef is an OutputRef as it is read.
+type wireRef struct {
+	OutputRef
+	Size wholeNumber `json:"size"`
 }
 
 // wholeNumber is an integer as JSON Schema has it: 1500.0 is one. A worker whose language knows

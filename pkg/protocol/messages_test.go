@@ -14,7 +14,8 @@ import (
 )
 
 // mutation: a wholeNumber without its UnmarshalJSON refuses the delays with a fraction and an
-// exponent, and one without the bound makes another number of the longest delay.
+// exponent, and one without the bound makes another number of the longest delay. A reference that
+// is read as an OutputRef refuses the size with a fraction.
 func TestResultsAreDecoded(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
@@ -24,6 +25,7 @@ func TestResultsAreDecoded(t *testing.T) {
 		"success with any output":          {`{"status":"Succeeded","output":[1,"a"]}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`[1,"a"]`)}},
 		"success without output":           {`{"status":"Succeeded"}`, Result{Status: StatusSucceeded}},
 		"success with a reference":         {`{"status":"Succeeded","outputRef":{"name":"n","digest":"d","size":70000,"later":1}}`, Result{Status: StatusSucceeded, OutputRef: &OutputRef{"n", "d", 70000}}},
+		"a size with a zero fraction":      {`{"status":"Succeeded","outputRef":{"name":"n","digest":"d","size":70000.0}}`, Result{Status: StatusSucceeded, OutputRef: &OutputRef{"n", "d", 70000}}},
 		"a reference beside nulls":         {`{"output":null,"status":"Succeeded","error":null,"outputRef":{"name":"n","digest":"d","size":70000}}`, Result{Status: StatusSucceeded, OutputRef: &OutputRef{"n", "d", 70000}}},
 		"an output beside nulls":           {`{"status":"Succeeded","output":7,"outputRef":null,"error":null,"final":null}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`7`)}},
 		"null for an output":               {`{"status":"Succeeded","output":null,"outputRef":null}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`null`)}},

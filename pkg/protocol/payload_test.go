@@ -125,6 +125,31 @@ func TestAnEntryIsOfTheReferenceOrNot(t *testing.T) {
 	}
 }
 
+// A client whose language knows only one kind of number may write 70000.0, which is an integer for
+// the schema. A count below nothing is none.
+//
+// mutations: an entry whose size, or whose chunks, are read as Go has integers; no look
+// at the sign.
+func TestNumbersOfAnEntryAreWhole(t *testing.T) {
+	for body, want := range map[string]*PayloadEntry{
+		`{"nuid":"u","size":70000,"chunks":2}`:     {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":70000.0,"chunks":2.0}`: {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":7e4,"chunks":0.2e1}`:   {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":null,"chunks":null}`:   {NUID: "u"},
+		`{"nuid":"u","size":70000.5,"chunks":2}`:   nil,
+		`{"nuid":"u","size":70000,"chunks":1.5}`:   nil,
+		`{"nuid":"u","size":70000,"chunks":-1}`:    nil,
+	} {
+		e, err := DecodePayloadEntry([]byte(body))
+		switch {
+		case want == nil && !errors.Is(err, ErrPayloadEntry):
+			t.Errorf("%s: %+v, %v", body, e, err)
+		case want != nil && (err != nil || e != *want):
+			t.Errorf("%s: %+v, %v", body, e, err)
+		}
+	}
+}
+
 func FuzzDecodePayloadEntry(f *testing.F) {
 	n := Names{Prefix: DefaultPrefix}
 	f.Add(`{"name":"a","bucket":"b","nuid":"c","size":3,"mtime":"0001-01-01T00:00:00Z","chunks":1,"digest":"SHA-256=x","options":{}}`)

@@ -34,6 +34,17 @@ type atWork struct {
 	open   []delivered // that the job ends, one for each place
 	sealed bool        // no more messages are ended with it
 	unsaid atomic.Bool // Started is to be said
+
+	cancelled atomic.Bool // nobody wants the result
+}
+
+// cause says why the job's context ended; nil: it did not. A context keeps its first cause, so one
+// that ended with the grace period does not tell of a cancel that came later.
+func (one *atWork) cause(ctx context.Context) error {
+	if one.cancelled.Load() {
+		return ErrCancelled
+	}
+	return context.Cause(ctx)
 }
 
 // delivered is a message, and where it is in the stream.
@@ -135,6 +146,7 @@ func (r *running) cancel(runUID string, ids []string) (stopped int) {
 	defer r.mu.Unlock()
 	for id, one := range r.jobs {
 		if id.RunUID == runUID && (len(ids) == 0 || slices.Contains(ids, id.String())) {
+			one.cancelled.Store(true)
 			one.cancel(ErrCancelled)
 			stopped++
 		}

@@ -42,6 +42,7 @@ const (
 
 	CodeInvalidPayload  = "InvalidPayload"  // what Job.Payload was given is no reference, or the object is not what it promises; final
 	CodePayloadNotFound = "PayloadNotFound" // what Job.Payload was to read is not in the object store
+	CodeNoObjectStore   = "NoObjectStore"   // Job.Payload was called in a worker with Options.NoObjectStore; final
 )
 
 type failureError struct{ code, message string }

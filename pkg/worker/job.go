@@ -42,7 +42,8 @@ type Job struct {
 	// "digest", "size"}, and checks that it is the one that the reference promises. It waits for a
 	// server that is away until ctx ends. Its errors may be returned as they are: the step fails
 	// for good with CodeInvalidPayload if the object is another one, and the attempt with
-	// CodePayloadNotFound if there is none. In a test of a handler it is what the test sets.
+	// CodePayloadNotFound if there is none. With Options.NoObjectStore it fails for good with
+	// CodeNoObjectStore. In a test of a handler it is what the test sets.
 	Payload func(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) `json:"-"`
 }
 

@@ -32,6 +32,11 @@ type Options struct {
 	// Log gets what the worker has to say; never a token, an input or an output. Default:
 	// nothing is logged.
 	Log logr.Logger
+	// NoObjectStore is for a worker whose user of NATS has no right to the object store, as a
+	// confined one: NATS does not answer it there, as while the store is away, so it would wait for
+	// the store until the job's deadline. An output that a result cannot carry is then a final
+	// failure with CodeTooLarge, and Job.Payload one with CodeNoObjectStore.
+	NoObjectStore bool
 	// Trace begins a span for a job: it gives the context that the handler gets, and what ends the
 	// span with the handler's error. The place of the job is in job.TraceParent, which a propagator
 	// of OpenTelemetry reads as the header traceparent.

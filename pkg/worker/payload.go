@@ -23,6 +23,9 @@ var errNoPayload = errors.New("no such object")
 // payload reads an output that a job's input refers to; it is Job.Payload. A server that is away is
 // waited for until ctx ends.
 func (w *Worker) payload(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) {
+	if w.options.NoObjectStore {
+		return nil, Final(Fail(CodeNoObjectStore, "this worker reads no large outputs of earlier steps"))
+	}
 	if err := ref.CheckForm(); err != nil {
 		return nil, Final(Fail(CodeInvalidPayload, err.Error()))
 	}

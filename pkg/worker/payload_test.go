@@ -105,6 +105,26 @@ func TestAnOutputOver64KiBIsStoredAndReferredTo(t *testing.T) {
 	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }
 
+// mutation: answer that stores whatever the stream of results refuses makes a reference of it.
+func TestAWorkerWithoutAnObjectStoreStoresNothing(t *testing.T) {
+	o := newOperator(t)
+	config := jetstreamResults(o.names)
+	config.MaxMsgSize = 4 << 10
+	if _, err := o.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	o.topic("a")
+	o.publish("a", job("stream"), `{}`)
+	w := o.worker(func(x *Options) { x.NoObjectStore = true })
+	w.Handle("a", func(context.Context, Job) (any, error) { return text(8 << 10), nil })
+	o.start(w)
+	got := o.results(2)[1].Result
+	if got.Status != protocol.StatusFailed || !got.Final || got.Error == nil || got.Error.Code != CodeTooLarge {
+		t.Errorf("got %+v", got)
+	}
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+}
+
 // A page of HTML is as large as it is.
 //
 // mutation: succeeded, or message, that escapes makes six bytes of each of these.
@@ -203,6 +223,18 @@ func TestAStoreThatComesLateIsWaitedFor(t *testing.T) {
 	o.eventually("the other is, too", func() bool { return o.jobs() == 0 })
 }
 
+// mutation: store that goes by its context alone stores it.
+func TestALargeValueThatIsCancelledAfterTheGracePeriodIsNotStored(t *testing.T) {
+	o := newOperator(t)
+	u := o.worker().upload(&atWork{id: job("a")}, text(1<<20))
+	u.job.cancelled.Store(true)
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(ErrStopping)
+	if err := u.store(ctx); !errors.Is(err, ErrCancelled) || o.inStore() != 0 {
+		t.Errorf("%d messages, %v", o.inStore(), err)
+	}
+}
+
 // mutation: store that stops at every end of its context fails this.
 func TestALargeValueThatComesAfterTheGracePeriodIsStored(t *testing.T) {
 	o := newOperator(t)
@@ -250,7 +282,7 @@ func uploading(t *testing.T, output json.RawMessage) (*operator, *upload) {
 	t.Helper()
 	o := newOperator(t)
 	o.limitStore(func(c *jetstream.StreamConfig) { c.MaxBytes = 4 * serverTakes })
-	u := o.worker().upload(job("a"), output)
+	u := o.worker().upload(&atWork{id: job("a")}, output)
 	if err := u.store(t.Context()); err == nil || u.chunks < 2 {
 		t.Fatalf("%d chunks, %v", u.chunks, err)
 	}
@@ -261,7 +293,7 @@ func uploading(t *testing.T, output json.RawMessage) (*operator, *upload) {
 func (o *operator) put(u *upload) {
 	o.t.Helper()
 	o.eventually("it is stored", func() bool { return u.store(o.t.Context()) == nil })
-	o.resolves(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &u.ref}, u.id, u.body)
+	o.resolves(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &u.ref}, u.job.id, u.body)
 }
 
 // mutation: without the sequence of the chunk before it, or without a look at what is there, the
@@ -322,7 +354,7 @@ func TestWhatIsInTheStoreUnderTheNameIsTakenOnlyIfItIsTheOutput(t *testing.T) {
 		before func(*operator)
 		again  bool // it is stored again
 	}{
-		"the same": {func(o *operator) { o.put(o.worker().upload(job("a"), output)) }, false},
+		"the same": {func(o *operator) { o.put(o.worker().upload(&atWork{id: job("a")}, output)) }, false},
 		"the same, by the library of NATS": {func(o *operator) {
 			if _, err := o.store().PutBytes(o.t.Context(), ref.Name, output); err != nil {
 				o.t.Fatal(err)
@@ -334,13 +366,13 @@ func TestWhatIsInTheStoreUnderTheNameIsTakenOnlyIfItIsTheOutput(t *testing.T) {
 			}
 		}, true},
 		"a deleted object": {func(o *operator) {
-			o.put(o.worker().upload(job("a"), output))
+			o.put(o.worker().upload(&atWork{id: job("a")}, output))
 			if err := o.store().Delete(o.t.Context(), ref.Name); err != nil {
 				o.t.Fatal(err)
 			}
 		}, true},
 		"an entry without all of its chunks": {func(o *operator) {
-			u := o.worker().upload(job("a"), output)
+			u := o.worker().upload(&atWork{id: job("a")}, output)
 			o.put(u)
 			s, err := o.js.Stream(o.t.Context(), o.names.PayloadsStream())
 			if err == nil {
@@ -358,7 +390,7 @@ func TestWhatIsInTheStoreUnderTheNameIsTakenOnlyIfItIsTheOutput(t *testing.T) {
 			o := newOperator(t, takesMore)
 			tc.before(o)
 			before := o.last()
-			o.put(o.worker().upload(job("a"), output))
+			o.put(o.worker().upload(&atWork{id: job("a")}, output))
 			if again := o.last() != before; again != tc.again {
 				t.Errorf("stored again: %t", again)
 			}
@@ -382,7 +414,7 @@ func TestAHandlerReadsWhatItsInputRefersTo(t *testing.T) {
 	o := newOperator(t, takesMore)
 	output := text(300 << 10)
 	good := protocol.NewOutputRef(job("first"), output)
-	o.put(o.worker().upload(job("first"), output))
+	o.put(o.worker().upload(&atWork{id: job("first")}, output))
 	put := func(step string, stored json.RawMessage) protocol.OutputRef {
 		ref := protocol.NewOutputRef(job(step), output)
 		if _, err := o.store().PutBytes(t.Context(), ref.Name, stored); err != nil {
@@ -465,7 +497,7 @@ func TestReadingOutlivesTheServerAndEndsWithTheJob(t *testing.T) {
 	o := newOperator(t)
 	output := text(300 << 10)
 	w := o.worker()
-	u := w.upload(job("first"), output)
+	u := w.upload(&atWork{id: job("first")}, output)
 	o.put(u)
 	o.topic("a")
 	began, down := make(chan struct{}), make(chan struct{})

@@ -130,7 +130,7 @@ func (t *topic) work(ctx context.Context, j task, one *atWork) outcome {
 	}
 	if t.limited && j.Delivery > uint64(t.maxDeliveries) {
 		text := fmt.Sprintf("delivery %d, at most %d are tried", j.Delivery, t.maxDeliveries)
-		return t.answer(ctx, j, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
+		return t.answer(ctx, j, one, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
 	}
 	stop := t.start(ctx, j, one)
 	defer stop()
@@ -140,13 +140,13 @@ func (t *topic) work(ctx context.Context, j task, one *atWork) outcome {
 	if r.Error != nil {
 		t.log.V(1).Info("Job failed", "job", j.ID.String(), "topic", t.name, "code", r.Error.Code, "cause", r.Error.Message)
 	}
-	switch cause := context.Cause(ctx); {
+	switch cause := one.cause(ctx); {
 	case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
 		return unwanted
 	case err != nil && errors.Is(cause, ErrStopping):
 		return returned
 	}
-	return t.answer(ctx, j, r)
+	return t.answer(ctx, j, one, r)
 }
 
 // result reads what the handler returned. Error() and MarshalJSON are the handler's own code, too,
@@ -189,10 +189,11 @@ func (t *topic) recovered(job Job, output *any, err *error) {
 
 // answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it
 // tries once in any case.
-func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
+func (t *topic) answer(ctx context.Context, j task, one *atWork, r protocol.Result) outcome {
+	r = t.fitting(r)
 	var large *upload
 	if len(r.Output) > protocol.MaxInlineOutputBytes {
-		large = t.upload(j.ID, r.Output)
+		large = t.upload(one, r.Output)
 	}
 	backoff := publishBackoff
 	for {
@@ -200,8 +201,8 @@ func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
 		switch {
 		case err == nil:
 			return answered
-		case tooLarge(err) && large == nil && len(r.Output) > 0:
-			large = t.upload(j.ID, r.Output) // less than the protocol allows, but more than this server does
+		case tooLarge(err) && large == nil && t.storable(r):
+			large = t.upload(one, r.Output) // less than the protocol allows, but more than this server does
 			continue
 		case tooLarge(err) && r.Status == protocol.StatusSucceeded:
 			r, large = resultOf(nil, Final(Fail(CodeTooLarge, err.Error()))), nil
@@ -211,14 +212,28 @@ func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
 		t.sleep(ctx, t.jittered(backoff))
 		backoff = min(2*backoff, publishCeiling)
 		if ctx.Err() != nil {
-			return t.unanswered(ctx, j)
+			return t.unanswered(ctx, j, one)
 		}
 	}
 }
 
+// fitting is r, or what this worker says in its place if it has no object store for the output.
+func (t *topic) fitting(r protocol.Result) protocol.Result {
+	if !t.options.NoObjectStore || len(r.Output) <= protocol.MaxInlineOutputBytes {
+		return r
+	}
+	text := fmt.Sprintf("the output has %d bytes, without an object store at most %d are possible", len(r.Output), protocol.MaxInlineOutputBytes)
+	return resultOf(nil, Final(Fail(CodeTooLarge, text)))
+}
+
+// storable says whether the output may go to the object store, however small it is.
+func (t *topic) storable(r protocol.Result) bool {
+	return len(r.Output) > 0 && !t.options.NoObjectStore
+}
+
 // unanswered says what becomes of a job whose context ended before its result was stored.
-func (t *topic) unanswered(ctx context.Context, j task) outcome {
-	if errors.Is(context.Cause(ctx), ErrCancelled) || j.expired(t.clock.Now()) {
+func (t *topic) unanswered(ctx context.Context, j task, one *atWork) outcome {
+	if errors.Is(one.cause(ctx), ErrCancelled) || j.expired(t.clock.Now()) {
 		return unwanted
 	}
 	return returned

@@ -253,6 +253,62 @@ func TestAValueThatComesAfterTheGracePeriodIsPublished(t *testing.T) {
 	}
 }
 
+// A context keeps its first cause, so it does not tell of a cancel that comes after
+// the grace period.
+//
+// mutations: work that goes by the context alone gives the jobs back that fail after "grace is
+// over", and publishes the values of the others.
+func TestAJobThatIsCancelledIsNotGivenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		graceFirst bool
+		err        error
+	}{
+		"cancelled, grace is over, an error": {false, errors.New("no")},
+		"cancelled, grace is over, a value":  {false, nil},
+		"grace is over, cancelled, an error": {true, errors.New("no")},
+		"grace is over, cancelled, a value":  {true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOperator(t)
+			o.topicOf("a", time.Hour)
+			began, ended, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			w := o.worker(func(x *Options) { x.GracePeriod = -1 })
+			w.Handle("a", func(ctx context.Context, _ Job) (any, error) {
+				close(began)
+				<-ctx.Done()
+				close(ended)
+				<-release
+				return "late", c.err
+			})
+			stop := o.start(w)
+			defer close(release)
+			says := func(what string) {
+				o.eventually(what, func() bool { return strings.Contains(strings.Join(o.logs.all(), "\n"), what) })
+			}
+			graceOver := func() { go func() { _ = stop() }(); says("Grace period over") }
+			cancelled := func() { o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel}); says("Jobs cancelled") }
+			first, second := cancelled, graceOver
+			if c.graceFirst {
+				first, second = graceOver, cancelled
+			}
+			o.publish("a", job("a"), `{}`)
+			within(t, "the job begins", began)
+			first()
+			within(t, "the handler is told", ended)
+			second()
+			release <- struct{}{}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			s, err := o.js.Stream(t.Context(), o.names.ResultsStream())
+			if err != nil || s.CachedInfo().State.Msgs != 1 {
+				t.Errorf("more than Started was published, or %v", err)
+			}
+			o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+		})
+	}
+}
+
 func TestMistakesAreReportedByRun(t *testing.T) {
 	o := newOperator(t)
 	h := func(context.Context, Job) (any, error) { return nil, nil }

@@ -39,7 +39,7 @@ var errNoStore = errors.New("the operator has not made the object store of large
 // the one before it, so the server takes it once, whatever comes twice or late.
 type upload struct {
 	*Worker
-	id     protocol.JobID
+	job    *atWork
 	ref    protocol.OutputRef
 	body   []byte
 	nuid   string
@@ -48,8 +48,8 @@ type upload struct {
 	last   uint64 // sequence of the last of them
 }
 
-func (w *Worker) upload(id protocol.JobID, body []byte) *upload {
-	u := &upload{Worker: w, id: id, ref: protocol.NewOutputRef(id, body), body: body}
+func (w *Worker) upload(job *atWork, body []byte) *upload {
+	u := &upload{Worker: w, job: job, ref: protocol.NewOutputRef(job.id, body), body: body}
 	u.begin()
 	return u
 }
@@ -67,7 +67,7 @@ func (u *upload) store(ctx context.Context) error {
 		return err
 	}
 	for u.sent < len(u.body) {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrStopping) {
+		if cause := u.job.cause(ctx); cause != nil && !errors.Is(cause, ErrStopping) {
 			return fmt.Errorf("store output: %w", cause)
 		}
 		if err := u.chunk(steady, s); err != nil {
@@ -145,7 +145,7 @@ func (u *upload) unheard(ctx context.Context, s jetstream.Stream, end int, refus
 
 // begin starts from the first byte, on a subject of its own.
 func (u *upload) begin() {
-	u.nuid, u.sent, u.chunks, u.last = protocol.PayloadNUID(u.id.RunUID, rand.Text()), 0, 0, 0
+	u.nuid, u.sent, u.chunks, u.last = protocol.PayloadNUID(u.job.id.RunUID, rand.Text()), 0, 0, 0
 }
 
 func notLast(err error) bool {

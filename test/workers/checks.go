@@ -161,7 +161,21 @@ func checkOutput(ctx context.Context, k *kit) error {
 			return err
 		}
 	}
-	return nil
+	return k.wholeNumber(ctx)
+}
+
+// wholeNumber sends one that no double is. A worker that has doubles only says so.
+func (k *kit) wholeNumber(ctx context.Context) error {
+	const value = "9007199254740993"
+	got, output, err := k.gives(ctx, "whole", json.RawMessage(value))
+	if err != nil {
+		return err
+	}
+	r := got.result
+	if kept, refused := r.Status == protocol.StatusSucceeded && string(output) == value, r.Status == protocol.StatusFailed && r.Final; kept || refused {
+		return nil
+	}
+	return &Failure{Expected: "Succeeded with the output " + value + ", or a final failure", Saw: got.String()}
 }
 
 func checkUnicode(ctx context.Context, k *kit) error {

@@ -116,7 +116,8 @@ func checkTrace(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// checkForged sends messages whose headers would have a trusting worker publish in another place.
+// checkForged sends messages that are no jobs: with headers that would have a trusting worker
+// publish in another place, or that cannot be read.
 func checkForged(ctx context.Context, k *kit) error {
 	other := newJob("other")
 	for name, edit := range map[string]func(id protocol.JobID) func(*nats.Msg){
@@ -132,6 +133,9 @@ func checkForged(ctx context.Context, k *kit) error {
 				m.Header.Set(protocol.HeaderReply, k.names.Result(other))
 				m.Header.Set(protocol.HeaderToken, k.keys.Sign(other))
 			}
+		},
+		"a fence that cannot be read": func(protocol.JobID) func(*nats.Msg) {
+			return func(m *nats.Msg) { m.Header.Set(protocol.HeaderFence, "x") }
 		},
 		"no headers at all": func(protocol.JobID) func(*nats.Msg) { return func(m *nats.Msg) { m.Header = nil } },
 	} {

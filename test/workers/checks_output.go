@@ -29,21 +29,28 @@ func checkLargeOutput(ctx context.Context, k *kit) error {
 
 // output1 has the worker give back a value, in its answer or by reference.
 func (k *kit) output1(ctx context.Context, step string, value json.RawMessage) error {
-	j, es, err := k.do(ctx, step, input{Do: "succeed", Value: value})
+	got, output, err := k.gives(ctx, step, value)
 	if err != nil {
 		return err
-	}
-	got := es[first(es, answer)]
-	output := got.result.Output
-	if got.result.OutputRef != nil {
-		if output, err = k.resolve(ctx, j, *got.result.OutputRef); err != nil {
-			return err
-		}
 	}
 	if got.result.Status != protocol.StatusSucceeded || !sameJSON(value, output) {
 		return &Failure{Expected: "Succeeded with the output " + shortened(string(value)), Saw: got.String()}
 	}
 	return nil
+}
+
+// gives is what the worker answers to an order to give back a value, and its output.
+func (k *kit) gives(ctx context.Context, step string, value json.RawMessage) (got event, output json.RawMessage, err error) {
+	j, es, err := k.do(ctx, step, input{Do: "succeed", Value: value})
+	if err != nil {
+		return event{}, nil, err
+	}
+	got = es[first(es, answer)]
+	if ref := got.result.OutputRef; ref != nil {
+		output, err = k.resolve(ctx, j, *ref)
+		return got, output, err
+	}
+	return got, got.result.Output, nil
 }
 
 // resolve reads what a reference in an answer to a job leads to. Whether it was there in time is a

@@ -55,7 +55,8 @@ func answered(t *testing.T, o *operator, ids ...protocol.JobID) {
 }
 
 // A permission that is missing, here that for the object store, ends no connection: only the job
-// that needs it waits. AckWait is so long that no second delivery helps.
+// that needs it waits, where nobody told the worker that it has none. AckWait is so long that no
+// second delivery helps.
 //
 // mutations, all of worker.py: _refused that raises, or that ends no request, makes this fail; so
 // does an inbox of all.
@@ -82,6 +83,47 @@ func TestThePythonWorkerKeepsItsConnectionWithoutAPermission(t *testing.T) {
 	answered(t, o, ids...)
 	if strings.Contains(p.Output(), "connecting again") {
 		t.Error("the connection ended")
+	}
+}
+
+// NATS does not tell a worker that it has no object store, so the worker has to be told: else a
+// large output holds its slot until the attempt's time-out, and the run never learns why.
+//
+// mutation: a bound of outputs that does not look at NO_OBJECT_STORE leaves the job
+// without an answer.
+func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	node := installNode(t)
+	for name, c := range map[string]struct {
+		dir  string
+		args []string
+	}{
+		"python": {filepath.Join(examples, "worker-python"), []string{"python3", "-B", "worker.py", DefaultTopic}},
+		"node":   {node, []string{"node", "worker.mjs", DefaultTopic}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, env := confined(t)
+			runs(t, c.dir, append(env, "NO_OBJECT_STORE=1"), c.args...)
+			id := newJob("large")
+			if _, err := o.dispatch(t.Context(), id, input{Do: "large", Bytes: 65 << 10}); err != nil {
+				t.Fatal(err)
+			}
+			var got protocol.Result
+			if err := o.await(t.Context(), "the large one is answered", func() (bool, error) {
+				all, err := o.stored(t.Context(), id)
+				if len(all) > 0 {
+					got = all[len(all)-1]
+				}
+				return got.Status == protocol.StatusFailed, err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if !got.Final || got.Error.Code != "TooLarge" {
+				t.Errorf("got %+v, %+v", got, got.Error)
+			}
+		})
 	}
 }
 

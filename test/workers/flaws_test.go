@@ -28,11 +28,13 @@ const (
 	ignoresPubAck         flaw = "takes an error for a PubAck"
 	newIDForRedelivery    flaw = "takes another Msg-Id when it does a job again"
 	numbersAsText         flaw = "turns numbers into text"
+	roundsNumbers         flaw = "has doubles for whole numbers"
 	onlyASCII             flaw = "knows ASCII only"
 	losesCode             flaw = "loses the code of a failure"
 	losesFinal            flaw = "loses final"
 	neverCutsMessages     flaw = "publishes messages of any length"
 	failsForRetry         flaw = "fails where it should ask for a retry"
+	takesAnyFence         flaw = "takes a job whose fence cannot be read"
 	oneFence              flaw = "hands on one fence of several locks"
 	losesTrace            flaw = "does not read where a job is in a trace"
 	cutsOutputs           flaw = "cuts outputs at 32 KiB"
@@ -68,11 +70,11 @@ const hasNoStore flaw = "fails finally where an output is large"
 var foundBy = map[flaw]string{
 	otherPartition: "reply", noToken: "token", resultIDWithoutToken: "result-id", startedIDWithoutToken: "started-id",
 	answersTwice: "once", acksFirst: "order", ignoresPubAck: "refused", newIDForRedelivery: "twice",
-	numbersAsText: "output", onlyASCII: "unicode", losesCode: "failed", losesFinal: "final", neverCutsMessages: "long-message", failsForRetry: "retry",
+	numbersAsText: "output", roundsNumbers: "output", onlyASCII: "unicode", losesCode: "failed", losesFinal: "final", neverCutsMessages: "long-message", failsForRetry: "retry",
 	oneFence: "lock-fences", losesTrace: "trace", cutsOutputs: "large-output", repeatsTooLarge: "too-large",
 	otherDigest: "claim-check", mixesChunks: "claim-check", inlinesTooMuch: "claim-check",
 	answersBeforeStored: "stored-first", storesTooMuch: "over-limit",
-	obeysAnything: "unknown", trustsHeaders: "forged", returnsNonsense: "not-json",
+	obeysAnything: "unknown", trustsHeaders: "forged", takesAnyFence: "forged", returnsNonsense: "not-json",
 	worksExpired: "deadline-passed", answersLate: "deadline-passes", ignoresControl: "cancel", cancelsSiblings: "cancel-others",
 	neverStarts: "started", neverPings: "in-progress", takesTooMany: "pull-bound", oneAtATime: "overlap",
 	dropsRedelivered: "killed", exitsAtOnce: "shutdown", endsWithItsConsumer: "consumer-gone",

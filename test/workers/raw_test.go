@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,21 @@ func (w *raw) acknowledge(t *task, m jetstream.Msg) {
 	_ = m.DoubleAck(ctx)
 }
 
+// fences are those of locks. That of the operator is for others, but one that is none
+// spoils the job.
+func (w *raw) fences(h nats.Header) (map[string]int64, error) {
+	if s := h.Get(protocol.HeaderFence); s != "" && w.flaw != takesAnyFence {
+		if _, err := strconv.ParseInt(s, 10, 64); err != nil {
+			return nil, err
+		}
+	}
+	values := h.Values(protocol.HeaderLockFence)
+	if w.flaw == oneFence {
+		values = values[:min(1, len(values))]
+	}
+	return protocol.ParseLockFences(values)
+}
+
 func (w *raw) read(m jetstream.Msg) (*task, error) {
 	h := m.Headers()
 	t := &task{id: h.Get(protocol.HeaderMsgID), token: h.Get(protocol.HeaderToken), reply: h.Get(protocol.HeaderReply)}
@@ -243,11 +259,7 @@ func (w *raw) read(m jetstream.Msg) (*task, error) {
 		t.deadline, err = time.Parse(time.RFC3339Nano, s)
 	}
 	if err == nil {
-		values := h.Values(protocol.HeaderLockFence)
-		if w.flaw == oneFence {
-			values = values[:min(1, len(values))]
-		}
-		t.fences, err = protocol.ParseLockFences(values)
+		t.fences, err = w.fences(h)
 	}
 	if w.flaw != losesTrace {
 		t.traceparent = h.Get(protocol.HeaderTraceParent)
@@ -365,6 +377,8 @@ func (w *raw) spoil(output json.RawMessage) json.RawMessage {
 	switch {
 	case w.flaw == numbersAsText && string(output) == "17":
 		return json.RawMessage(`"17"`)
+	case w.flaw == roundsNumbers && string(output) == "9007199254740993":
+		return json.RawMessage("9007199254740992")
 	case w.flaw == cutsOutputs && len(output) > 32<<10 && len(output) <= protocol.MaxInlineOutputBytes:
 		return json.RawMessage(`"cut"`)
 	case w.flaw == onlyASCII:

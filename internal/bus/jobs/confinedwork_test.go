@@ -3,10 +3,12 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +16,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
 // received gives the next message of a subscription.
@@ -176,4 +180,58 @@ func TestAConfinedWorkerIsServedAfterItsServerReadItsConfigurationTwice(t *testi
 	if _, err := js.Consumer(t.Context(), names.JobsStream(), protocol.Durable(mine)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a question about a consumer that nobody made yet is answered by %v", err)
 	}
+}
+
+// A confined worker has no object store, and NATS does not tell it so: a large output, and one
+// of an earlier step, would hold its slot until the attempt's time-out. Told so, it says what
+// is wrong, once.
+//
+// mutations: answer, or payload, that does not look at Options.NoObjectStore waits for the object
+// store, and this times out.
+func TestAConfinedWorkerFailsWhatNeedsTheObjectStore(t *testing.T) {
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	s, conn, q, ref := twoTopics(t, names)
+	w := worker.New(dial(t, s, "worker", mineInbox), worker.Options{NoObjectStore: true, GracePeriod: -1})
+	w.Handle(mine, func(ctx context.Context, j worker.Job) (any, error) {
+		if j.ID == bustest.JobID(0) {
+			return strings.Repeat("x", protocol.MaxInlineOutputBytes), nil
+		}
+		return j.Payload(ctx, ref)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	reader := bustest.JobID(2)
+	if err := q.Publish(t.Context(), Job{ID: reader, Topic: mine}); err != nil {
+		t.Fatal(err)
+	}
+	for id, code := range map[protocol.JobID]string{bustest.JobID(0): worker.CodeTooLarge, reader: worker.CodeNoObjectStore} {
+		if r := said(t, conn, names, id); r.Status != protocol.StatusFailed || !r.Final || r.Error.Code != code {
+			t.Errorf("%s: got %+v, want a final failure %s", id, r, code)
+		}
+	}
+	bustest.Eventually(t, "both are acknowledged", func() bool {
+		left, err := q.List(t.Context())
+		return err == nil && len(left) == 1 && left[0].Topic == theirs
+	})
+}
+
+// said waits for the answer of a job.
+func said(t *testing.T, conn *bus.Conn, names protocol.Names, id protocol.JobID) (r protocol.Result) {
+	t.Helper()
+	bustest.Eventually(t, id.String()+" is answered", func() bool {
+		m, err := conn.Read(t.Context(), names.ResultsStream(), bus.Query{LastFor: names.Result(id)})
+		if err != nil || m == nil {
+			return false
+		}
+		r, err = protocol.DecodeResult(m.Data)
+		return err == nil && r.Status != protocol.StatusStarted
+	})
+	return r
 }

@@ -29,7 +29,7 @@ type owner interface {
 func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (owner, error) {
 	figures := ownership.NewMetrics(metrics.Registry)
 	if !o.shards() {
-		return ownership.NewAlone(o.holder, h, stopTimeout/2), nil
+		return ownership.NewAlone(h, stopTimeout/2), nil
 	}
 	// What the cache says may be old: who owns what is read live.
 	live, err := client.NewWithWatch(a.config, client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})

@@ -9,13 +9,9 @@ import (
 	"time"
 )
 
-// aloneTerm is the term of all partitions of a process that owns them alone.
-const aloneTerm = 1
-
 // Alone owns all partitions from the start to the end of one process. It is for --ownership=leader,
 // where leader election says which process that is.
 type Alone struct {
-	member  string
 	handler Handler
 	// patience bounds the last call of Handler.Lose.
 	patience time.Duration
@@ -24,10 +20,9 @@ type Alone struct {
 	users    users
 }
 
-// NewAlone is the owner of all partitions, once it is started. member is its name in OwnerOf;
-// handler may be nil.
-func NewAlone(member string, handler Handler, patience time.Duration) *Alone {
-	return &Alone{member: member, handler: handler, patience: patience, users: users{}}
+// NewAlone is the owner of all partitions, once it is started. handler may be nil.
+func NewAlone(handler Handler, patience time.Duration) *Alone {
+	return &Alone{handler: handler, patience: patience, users: users{}}
 }
 
 // Start owns all partitions until ctx ends. It implements manager.Runnable.
@@ -66,21 +61,7 @@ func (*Alone) NeedLeaderElection() bool { return true }
 // Owns says whether the work of partition p may be done here.
 func (a *Alone) Owns(p int) bool { return inRange(p) && a.owns.Load() }
 
-// OwnerOf is this member while it leads, else empty.
-func (a *Alone) OwnerOf(p int) string {
-	if !a.Owns(p) {
-		return ""
-	}
-	return a.member
-}
-
-// Term is always the same.
-func (*Alone) Term(int) int64 { return aloneTerm }
-
-// Gone is false: with leader election run locks end by their TTL.
-func (*Alone) Gone(string) bool { return false }
-
-// ProcessGone is false, too.
+// ProcessGone is false: with leader election run locks end by their TTL.
 func (*Alone) ProcessGone(string) bool { return false }
 
 // While is a context that ends with ctx, or with the cause ErrNotOwned when the work of p must end.

@@ -26,13 +26,13 @@ func untilNext(k *Keeper, since rules.Time, failed bool) time.Duration {
 // lookOnce does what is due. A gift goes before a round, also one that is to follow from work which
 // ends, and so does the list of who leaves, unless the last try failed: a round may wait for the
 // API server for a tenth of a second and longer.
-func (k *Keeper) lookOnce(ctx context.Context, other *leader, full *rules.Time, failed bool) error {
+func (k *Keeper) lookOnce(ctx context.Context, full *rules.Time, failed bool) error {
 	list, gift := k.due()
 	first := gift || (list && k.leaves())
 	switch now := k.now(); {
 	case wantsRound(k, now-*full, failed) && (failed || !first):
 		*full = now
-		return k.round(ctx, other)
+		return k.round(ctx)
 	case gift:
 		return k.write(ctx) // without a look: a conflict has one
 	case list:

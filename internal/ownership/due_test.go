@@ -24,8 +24,6 @@ import (
 type desk struct {
 	*Keeper
 	calls []string
-	// during is called with each call.
-	during func(call string)
 	// taken is the version that a write makes; "": writes fail.
 	taken string
 }
@@ -33,11 +31,8 @@ type desk struct {
 // newDesk is one that acts on all partitions, and has listed the members a moment before.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{during: func(string) {}}
-	note := func(call string) {
-		d.calls = append(d.calls, call)
-		d.during(call)
-	}
+	d := &desk{}
+	note := func(call string) { d.calls = append(d.calls, call) }
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 			note("get " + key.Name)
@@ -122,17 +117,15 @@ func (d *desk) end() {
 // mutations: lookOnce without leaves or failed, round that looks though it leaves, give without
 // isNews, and isNews that asks for a session only make this fail.
 func TestWhatIsDueComesFirst(t *testing.T) {
-	otherMode := leader{name: "leader"}
-	asksForLeader, owners := "get leader", "get "+ObjectName
+	owners := "get " + ObjectName
 	for name, test := range map[string]struct {
 		before func(*desk)
-		during func(*desk, string)
 		round  bool // it is time for one
 		late   bool // it was, a while ago
 		failed bool
 		want   []string
 	}{
-		"a round":  {round: true, want: []string{asksForLeader, owners}},
+		"a round":  {round: true, want: []string{owners}},
 		"nothing":  {},
 		"news":     {before: func(d *desk) { d.tell("3", 3) }},
 		"old news": {before: func(d *desk) { d.tell("1", 1) }, want: []string{owners}},
@@ -152,25 +145,17 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 			d.leave()
 			d.tell("1", 1)
 		}, want: []string{owners}},
-		"who leaves tries again": {before: (*desk).leave, round: true, failed: true, want: []string{asksForLeader, "list"}},
-		"who leaves in a round": {round: true, during: func(d *desk, call string) {
-			if call == asksForLeader {
-				d.leave()
-			}
-		}, want: []string{asksForLeader, "list"}},
+		"who leaves tries again":    {before: (*desk).leave, round: true, failed: true, want: []string{"list"}},
 		"work ends":                 {before: (*desk).ending, round: true},
-		"work ends for long":        {before: (*desk).ending, round: true, late: true, want: []string{asksForLeader, owners}},
-		"work ends after a failure": {before: (*desk).ending, round: true, failed: true, want: []string{asksForLeader, owners}},
+		"work ends for long":        {before: (*desk).ending, round: true, late: true, want: []string{owners}},
+		"work ends after a failure": {before: (*desk).ending, round: true, failed: true, want: []string{owners}},
 		"a gift":                    {before: (*desk).end, round: true, want: []string{"write"}},
-		"a gift that failed":        {before: (*desk).end, round: true, failed: true, want: []string{asksForLeader, owners}},
+		"a gift that failed":        {before: (*desk).end, round: true, failed: true, want: []string{owners}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t)
 			if test.before != nil {
 				test.before(d)
-			}
-			if test.during != nil {
-				d.during = func(call string) { test.during(d, call) }
 			}
 			full := d.now()
 			if test.round {
@@ -179,7 +164,7 @@ func TestWhatIsDueComesFirst(t *testing.T) {
 			if test.late {
 				full -= d.timing.Look
 			}
-			_ = d.lookOnce(t.Context(), &otherMode, &full, test.failed)
+			_ = d.lookOnce(t.Context(), &full, test.failed)
 			if !slices.Equal(d.calls, test.want) {
 				t.Errorf("calls %q, want %q", d.calls, test.want)
 			}
@@ -195,7 +180,7 @@ func TestItsOwnWriteIsNoNewsBeforeTheWatchTellsOfIt(t *testing.T) {
 	d.taken = "3"
 	full := d.now()
 	for range 3 {
-		if err := d.lookOnce(t.Context(), &leader{}, &full, false); err != nil {
+		if err := d.lookOnce(t.Context(), &full, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -62,7 +62,7 @@ func TestATakeOverIsOneAlsoIfTheAnswerToItsWriteIsLost(t *testing.T) {
 	for range 20 {
 		k.apply(func(m *rules.Member, now rules.Time) { m.Renewed(now, now) })
 		clock.Step(time.Second)
-		_ = k.round(t.Context(), &leader{}) // of one the answer is lost
+		_ = k.round(t.Context()) // of one the answer is lost
 	}
 	for o, ok := k.hands.next(); ok; o, ok = k.hands.next() {
 		k.gain(t.Context(), o.partitions)

@@ -23,9 +23,10 @@ type health struct {
 	leaving, blocked bool
 	// announced: the Lease says that this member leaves.
 	announced bool
-	// fit is what Fit last said, since changed.
-	fit     bool
-	changed rules.Time
+	// fit is what Fit last said, since changed. asked: it has said something. proven: it succeeded
+	// once.
+	fit, asked, proven bool
+	changed            rules.Time
 	// marked: others were asked to take the partitions.
 	marked bool
 
@@ -33,16 +34,34 @@ type health struct {
 	said   rules.Mark
 }
 
+// newHealth is that of a member which is not fit until Fit succeeds: others would give it
+// partitions in an outage that began before it.
 func newHealth(o Options, t Timing) health {
-	return health{lease: t.Lease, settle: t.Settle, fit: true, blocked: o.LeaderLease != ""}
+	fit := o.Fit == nil
+	return health{lease: t.Lease, settle: t.Settle, fit: fit, marked: !fit, proven: fit, blocked: o.LeaderLease != ""}
 }
 
 // mark is what the Lease says.
 func (h *health) mark(now rules.Time, session bool) rules.Mark {
-	if h.fit == h.marked && now-h.changed >= h.lease { // for long enough
+	if h.fit == h.marked && (!h.proven || now-h.changed >= h.lease) { // at first at once, then for long enough
 		h.marked = !h.fit
 	}
-	return rules.Mark{Leaving: h.leaving, Blocked: h.blocked, Unfit: h.marked || !session || now < h.probation()}
+	h.proven = h.proven || h.fit
+	cause := h.cause(now, session)
+	return rules.Mark{Leaving: h.leaving, Blocked: h.blocked, Unfit: cause != "", Cause: cause}
+}
+
+// cause is why others should have the partitions of this member; empty: it is fit.
+func (h *health) cause(now rules.Time, session bool) string {
+	switch {
+	case h.marked && h.asked:
+		return UnfitDependency
+	case now < h.probation():
+		return UnfitProbation
+	case h.marked || !session:
+		return UnfitStarting
+	}
+	return ""
 }
 
 // lapsed notes the end of a session that was not asked for.
@@ -67,8 +86,8 @@ func (h *health) probation() rules.Time {
 	return h.lapses[n-1] + min(h.settle<<(n-1), mostProbation*h.lease)
 }
 
-// fitness asks whether this process can work. What it says counts when it said so for
-// a whole Lease.
+// fitness asks whether this process can work. The first success counts at once. After that what Fit
+// says counts when it said so for a whole Lease.
 func (k *Keeper) fitness(ctx context.Context) {
 	for {
 		var err error
@@ -78,8 +97,8 @@ func (k *Keeper) fitness(ctx context.Context) {
 			cancel()
 		}
 		k.apply(func(_ *rules.Member, now rules.Time) {
-			if fit := err == nil; fit != k.health.fit && ctx.Err() == nil {
-				k.health.fit, k.health.changed = fit, now
+			if fit := err == nil; (fit != k.health.fit || !k.health.asked) && ctx.Err() == nil {
+				k.health.fit, k.health.asked, k.health.changed = fit, true, now
 				if err != nil {
 					k.opts.Log.Info("This replica cannot work; others get its partitions if that lasts", "cause", err.Error())
 				}

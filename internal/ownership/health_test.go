@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -50,4 +51,33 @@ func TestWhatAMemberSaysOfItself(t *testing.T) {
 	if at += time.Hour; !func() bool { h.lapsed(at); return h.probation() == 0 }() {
 		t.Error("old lapses count")
 	}
+}
+
+// A member says why others should have its partitions: Redis and NATS may be well.
+// mutation: mark with one cause for all makes this fail.
+func TestAMemberSaysWhyItIsUnfit(t *testing.T) {
+	h := newHealth(Options{Fit: func(context.Context) error { return nil }}, Timing{}.or())
+	at := time.Second
+	says := func(session bool, want string) {
+		t.Helper()
+		if got := h.mark(at, session); got.Cause != want || got.Unfit != (want != "") {
+			t.Errorf("it says %+v, want the cause %q", got, want)
+		}
+	}
+	says(false, UnfitStarting)
+	says(true, UnfitStarting) // Fit was not asked yet
+	h.asked = true
+	says(true, UnfitDependency)
+	h.fit, h.changed = true, at
+	says(true, "")
+	h.lapsed(at)
+	says(true, "")
+	says(false, UnfitStarting)
+	h.lapsed(at)
+	says(true, UnfitProbation)
+	h.fit, h.changed = false, at
+	at += h.settle
+	says(true, UnfitProbation)
+	at += h.lease
+	says(true, UnfitDependency)
 }

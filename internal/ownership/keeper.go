@@ -161,7 +161,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	lease := &ownLease{client: k.opts.Client, namespace: k.opts.Namespace, member: k.opts.Member, lease: k.timing.Lease}
 	var all sync.WaitGroup
 	for _, loop := range []func(context.Context){
-		func(ctx context.Context) { k.renewals(ctx, lease) }, k.looks, k.watches, k.lapses, k.work, k.fitness,
+		func(ctx context.Context) { k.renewals(ctx, lease) }, k.looks, k.chores, k.watches, k.lapses, k.work, k.fitness,
 	} {
 		all.Go(func() { loop(running) })
 	}
@@ -343,30 +343,9 @@ func (k *Keeper) Owns(p int) bool {
 	return session > 0 && session == v.session && k.now() < v.until
 }
 
-// OwnerOf is the owner of a partition as this process last read it; empty: none.
-func (k *Keeper) OwnerOf(p int) string { return k.claim(p).Owner }
-
-// Term is the term of a partition as this process last read it: it grows with each change of the
-// owner. (The word epoch is taken by the dispatch of jobs.)
-func (k *Keeper) Term(p int) int64 { return k.claim(p).Term }
-
-func (k *Keeper) claim(p int) rules.Claim {
-	if e := k.known.Load(); p >= 0 && p < len(e.Claims) {
-		return e.Claims[p]
-	}
-	return rules.Claim{}
-}
-
-// Gone says whether the Lease of a member ended, as this process observed it: its run locks are in
-// use no more, and may be replaced at once.
-func (k *Keeper) Gone(member string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.member.Gone(member)
-}
-
-// ProcessGone is Gone for the member whose name ends with a point and the name of its process,
-// which is what tokens of run locks have. It is false for one that was never a member.
+// ProcessGone says whether the Lease of a member ended, as this process observed it: its run locks
+// are in use no more, and may be replaced at once. Its name ends with a point and the name of its
+// process, which is what tokens of run locks have. It is false for one that was never a member.
 func (k *Keeper) ProcessGone(process string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -281,9 +281,46 @@ func TestWhoIsUnfitGivesItsPartitionsUp(t *testing.T) {
 	if now := a.owners(); now != owners {
 		t.Errorf("partitions moved though no member is fit: %s", now)
 	}
-	a.unfit.Store(false)
+	c := w.newFellow("c", nil)
+	c.unfit.Store(true)
+	c.run()
+	w.eventually("the third has begun", func() bool { return c.until.Load().session > 0 })
+	began := time.Now()
+	w.eventually("others had the time to give it partitions", func() bool {
+		if now := a.owners(); now != owners {
+			t.Fatalf("partitions moved to a member that was never fit: %s", now)
+		}
+		return time.Since(began) > 2*w.timing.Lease
+	})
+	for _, f := range []*fellow{a, b, c} {
+		f.unfit.Store(false)
+	}
+	w.eventually("all have a part", divided(a, b, c))
+}
+
+// mutation: a member that is fit until Fit has failed for a Lease makes this fail.
+func TestWhoWasNeverFitIsGivenNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.join("a")
+	w.eventually("the first owns all", divided(a))
+	owners := a.owners()
+	b := w.newFellow("b", nil)
+	b.unfit.Store(true)
+	b.run()
+	w.eventually("the second has begun", func() bool { return b.until.Load().session > 0 })
+	began := time.Now()
+	w.eventually("the first had the time to give it partitions", func() bool {
+		if b.count() > 0 {
+			t.Fatalf("it owns partitions: %s", b.owners())
+		}
+		return time.Since(began) > 2*w.timing.Lease
+	})
 	b.unfit.Store(false)
 	w.eventually("both have a part", divided(a, b))
+	if a.owners() == owners {
+		t.Error("nothing has moved")
+	}
 }
 
 // mutations: joined that is never stored, or that asks for a session now, makes this fail.

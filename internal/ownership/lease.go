@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,15 @@ const (
 	MemberLease = "member"
 	// LeavingAnnotation is on the Lease of a member that hands its partitions on, to end.
 	LeavingAnnotation = "syncopate.dev/leaving"
-	// UnfitAnnotation is on the Lease of a member that others should take the partitions of: it
-	// does not reach Redis or NATS, has lost its Lease too often, or has not begun yet.
+	// UnfitAnnotation is on the Lease of a member that others should take the partitions of. Its
+	// value says why. It was "true" before, for all causes.
 	UnfitAnnotation = "syncopate.dev/unfit"
+	// UnfitDependency is its value where the member does not reach Redis or NATS.
+	UnfitDependency = "dependency"
+	// UnfitProbation is its value where the member has lost its Lease too often.
+	UnfitProbation = "probation"
+	// UnfitStarting is its value where the member has not begun yet, or begins again.
+	UnfitStarting = "starting"
 )
 
 var memberPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
@@ -87,16 +94,26 @@ func (o *ownLease) create(ctx context.Context, mark rules.Mark, now time.Time) e
 	o.fill(made, mark, now)
 	err := o.client.Create(ctx, made)
 	if apierrors.IsAlreadyExists(err) { // the answer to an earlier try was lost
-		err = o.client.Get(ctx, client.ObjectKeyFromObject(made), made)
-		if err == nil && (made.Spec.HolderIdentity == nil || *made.Spec.HolderIdentity != o.member) {
-			return fmt.Errorf("create: Lease %s is of %v", made.Name, made.Spec.HolderIdentity)
-		}
+		return o.adopt(ctx, made, mark, now)
 	}
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	o.object = made
 	return nil
+}
+
+// adopt renews the Lease that an earlier try to create it has left. Others count from that one, so
+// to find it is no renewal.
+func (o *ownLease) adopt(ctx context.Context, stands *coordinationv1.Lease, mark rules.Mark, now time.Time) error {
+	if err := o.client.Get(ctx, client.ObjectKeyFromObject(stands), stands); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	if stands.Spec.HolderIdentity == nil || *stands.Spec.HolderIdentity != o.member {
+		return fmt.Errorf("create: Lease %s is of %v", stands.Name, stands.Spec.HolderIdentity)
+	}
+	o.object = stands
+	return o.gone(o.update(ctx, mark, now))
 }
 
 func (o *ownLease) update(ctx context.Context, mark rules.Mark, now time.Time) error {
@@ -117,7 +134,7 @@ func (o *ownLease) fill(l *coordinationv1.Lease, mark rules.Mark, now time.Time)
 		l.Annotations[LeavingAnnotation] = "true"
 	}
 	if mark.Unfit {
-		l.Annotations[UnfitAnnotation] = "true"
+		l.Annotations[UnfitAnnotation] = cmp.Or(mark.Cause, UnfitDependency)
 	}
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &o.member, &seconds
 	l.Spec.RenewTime = &metav1.MicroTime{Time: now} // for people: no member compares it
@@ -153,7 +170,7 @@ func listLeases(ctx context.Context, c client.Reader, namespace string) ([]rules
 		}
 		all = append(all, rules.Lease{
 			Name: name, Version: string(l.UID) + versionSeparator + l.ResourceVersion,
-			Leaving: l.Annotations[LeavingAnnotation] != "", Unfit: l.Annotations[UnfitAnnotation] != "",
+			Leaving: l.Annotations[LeavingAnnotation] != "", Unfit: l.Annotations[UnfitAnnotation] != "", Lasts: lasts(&l, 0),
 		})
 	}
 	return all, nil
@@ -162,15 +179,23 @@ func listLeases(ctx context.Context, c client.Reader, namespace string) ([]rules
 // versionSeparator is between the uid and the resourceVersion of a Lease.
 const versionSeparator = "/"
 
+// mostSeconds bounds what a Lease may say of its duration.
+const mostSeconds = 60
+
+// lasts is how long a Lease counts, as it says.
+func lasts(l *coordinationv1.Lease, otherwise time.Duration) time.Duration {
+	if s := l.Spec.LeaseDurationSeconds; s != nil {
+		return time.Duration(min(max(1, *s), mostSeconds)) * time.Second
+	}
+	return otherwise
+}
+
 // leader watches the Lease of --ownership=leader.
 type leader struct {
 	name    string
 	version string
 	since   rules.Time
 }
-
-// mostLeaderSeconds bounds what the Lease of leader election may say of its duration.
-const mostLeaderSeconds = 60
 
 // holds says whether somebody holds leader election: there is a holder, and the Lease changed
 // within its duration, as observed here.
@@ -189,9 +214,5 @@ func (l *leader) holds(ctx context.Context, c client.Reader, namespace string, n
 	if version := string(lease.UID) + versionSeparator + lease.ResourceVersion; version != l.version {
 		l.version, l.since = version, now
 	}
-	seconds := int32(15)
-	if s := lease.Spec.LeaseDurationSeconds; s != nil {
-		seconds = min(max(1, *s), mostLeaderSeconds)
-	}
-	return now-l.since < time.Duration(seconds)*time.Second, nil
+	return now-l.since < lasts(&lease, 15*time.Second), nil
 }

@@ -40,12 +40,15 @@ func (k *Keeper) spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*k.opts.Spread()))
 }
 
-// renewals renews own Lease until ctx ends. No other loop can hold it up.
+// renewals renews own Lease until ctx ends. No other loop can hold it up. A Lease counts from when
+// its renewal was sent, so the time of the answer is part of the wait.
 func (k *Keeper) renewals(ctx context.Context, lease *ownLease) {
 	failed := 0
 	for {
-		wait := k.spread(k.timing.Renew)
-		if err := k.renew(ctx, lease); err != nil && ctx.Err() == nil {
+		sent := k.now()
+		err := k.renew(ctx, lease)
+		wait := max(0, k.spread(k.timing.Renew)-(k.now()-sent))
+		if err != nil && ctx.Err() == nil {
 			if failed%10 == 0 {
 				k.opts.Log.Info("Own Lease was not renewed", "failures", failed+1, "cause", err.Error())
 			}
@@ -151,10 +154,9 @@ func objectIn(e watch.Event) *corev1.ConfigMap {
 // looks looks at the members and at the owners until ctx ends, and writes what this member changes:
 // at all in each interval, and at what is due when it is asked to.
 func (k *Keeper) looks(ctx context.Context) {
-	other := &leader{name: k.opts.LeaderLease}
 	full := -k.timing.Look // when the last round began
 	for failed := 0; ; {
-		err := k.lookOnce(ctx, other, &full, failed > 0)
+		err := k.lookOnce(ctx, &full, failed > 0)
 		if errors.Is(err, ErrOtherInstallation) {
 			k.fatal <- err
 			return
@@ -178,17 +180,37 @@ func (k *Keeper) looks(ctx context.Context) {
 }
 
 // round looks at everything: the owners, then the members, so that the list proves who is gone.
-func (k *Keeper) round(ctx context.Context, other *leader) error {
-	blockedErr := k.lookForLeader(ctx, other)
-	if list, _ := k.due(); !list || !k.leaves() { // it may have begun to leave meanwhile, and has little time
+// Its session lasts from one round to the next, so there is no other call in it.
+func (k *Keeper) round(ctx context.Context) error {
+	if list, _ := k.due(); !list || !k.leaves() { // who leaves has little time
 		if err := k.look(ctx); err != nil {
 			return err
 		}
 	}
 	if err := k.list(ctx); err != nil {
-		return errors.Join(blockedErr, err, k.write(ctx)) // what is to be given was listed before
+		return errors.Join(err, k.write(ctx)) // what is to be given was listed before
 	}
-	return errors.Join(blockedErr, k.write(ctx), k.bury(ctx))
+	return k.write(ctx)
+}
+
+// chores asks for leader election, and buries the dead, until ctx ends. No session depends on
+// either.
+func (k *Keeper) chores(ctx context.Context) {
+	other := &leader{name: k.opts.LeaderLease}
+	for failed := 0; ; {
+		switch err := errors.Join(k.lookForLeader(ctx, other), k.bury(ctx)); {
+		case err == nil || ctx.Err() != nil:
+			failed = 0
+		default:
+			if failed%10 == 0 {
+				k.opts.Log.Info("The Lease of leader election, or those of the dead, were not looked at", "failures", failed+1, "cause", err.Error())
+			}
+			failed++
+		}
+		if !k.pause(ctx, k.spread(k.timing.Look), nil) {
+			return
+		}
+	}
 }
 
 func (k *Keeper) list(ctx context.Context) error {
@@ -200,9 +222,8 @@ func (k *Keeper) list(ctx context.Context) error {
 	return nil
 }
 
-// bury deletes the Leases of members that are gone. The owner of the singletons does that, some in
-// each round, for half of Look: there may be thousands, and only the next round
-// confirms its session.
+// bury deletes the Leases of members that are gone. The owner of the singletons does that, some
+// each time, for half of Look: there may be thousands, and leader election is asked for in between.
 func (k *Keeper) bury(ctx context.Context) error {
 	if !k.Owns(Singletons) {
 		return nil

@@ -105,7 +105,7 @@ func TestWhatANewerVersionWroteIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			clock.Step(time.Second)
-			last = k.round(t.Context(), &leader{})
+			last = k.round(t.Context())
 		}
 		return last
 	}

@@ -115,6 +115,26 @@ func (w *world) there(members ...*fellow) {
 	}
 }
 
+// OwnerOf is the owner of a partition as this member last read it; empty: none.
+func (f *fellow) OwnerOf(p int) string { return f.claim(p).Owner }
+
+// Term is the term of a partition as this member last read it.
+func (f *fellow) Term(p int) int64 { return f.claim(p).Term }
+
+func (f *fellow) claim(p int) Claim {
+	if e := f.known.Load(); p < len(e.Claims) {
+		return e.Claims[p]
+	}
+	return Claim{}
+}
+
+// Gone says whether the Lease of a member ended, as this one observed it.
+func (f *fellow) Gone(member string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.member.Gone(member)
+}
+
 // newFellow makes a member that is not started.
 func (w *world) newFellow(name string, change func(*Options)) *fellow {
 	f := &fellow{w: w, name: name, ended: make(chan error, 1), stop: func() {}}

@@ -195,3 +195,20 @@ func TestWhy_WhoDrivesTheRun(t *testing.T) {
 		}
 	}
 }
+
+// mutation: remarks that look for the annotation alone make this fail: Redis and NATS may be well.
+func TestShards_WhyAReplicaIsGivenNothing(t *testing.T) {
+	for cause, want := range map[string]string{
+		"true":                    "  does not reach Redis or NATS\n", // of a replica of before
+		ownership.UnfitDependency: "  does not reach Redis or NATS\n",
+		ownership.UnfitProbation:  "  has lost its Lease too often, and is given no partitions for a while\n",
+		ownership.UnfitStarting:   "  has not begun yet\n",
+	} {
+		lease := leaseOf("pod-a.one", 2*time.Second)
+		lease.Annotations = map[string]string{ownership.UnfitAnnotation: cause}
+		p := newPlugin(t, owners(t, func(int) string { return "pod-a.one" }), lease)
+		if table := p.must("shards"); !strings.Contains(strings.ReplaceAll(table, "once, ", "  "), want) {
+			t.Errorf("%s: no %q in\n%s", cause, want, table)
+		}
+	}
+}

@@ -80,7 +80,7 @@ func replicaOf(r *runview.Replica, now time.Time) Replica {
 		add("hands its runs on", false)
 	}
 	if r.Unfit {
-		add("does not reach Redis or NATS", true)
+		add(r.Ailment(), r.UnfitCause != ownership.UnfitStarting)
 	}
 	if r.Trouble != "" {
 		add(r.Trouble, true)

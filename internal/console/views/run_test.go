@@ -93,6 +93,11 @@ func TestAnOwnerThatIsDeadDrivesNothing(t *testing.T) {
 	r := facts.Run{Stored: run, Run: run, Owner: runview.Owner{Claims: claims}}
 	leads := lease("", time.Second)
 	leads.Spec.HolderIdentity = new("pod-l")
+	lapsed := lease("alive", time.Second)
+	lapsed.Annotations = map[string]string{ownership.UnfitAnnotation: ownership.UnfitProbation}
+	if r := views.ReplicasOf(facts.Owners{Leases: []coordinationv1.Lease{lapsed}}, nil, now).Replicas[0]; !r.Bad || !strings.Contains(r.Remarks, "has lost its Lease too often") {
+		t.Errorf("who lapses again and again: %+v", r)
+	}
 	if why := views.ReplicasOf(facts.Owners{Claims: claims, Leader: &leads}, nil, now).Why; !strings.Contains(why, "pod-l drives all runs") {
 		t.Errorf("with a leader: %q", why)
 	}

@@ -93,9 +93,14 @@ func (m *Member) movable(p int, must bool) bool {
 	return m.session && m.looked == good && at.stage == acting && m.known.Claims[p].Owner == m.name && (must || m.listed > at.since)
 }
 
-// mayMove says whether the view of the members is good enough to move partitions between them.
+// mayMove says whether the view of the members is good enough to move partitions between them. Who
+// is unfit has not worked for a whole Lease, so it waits no longer once all can know.
 func (m *Member) mayMove(now Time) bool {
-	return !m.noneFit && now-m.settled >= m.Settle && now-m.listed < m.Lease
+	settle := m.Settle
+	if m.mark.Unfit && m.openly {
+		settle = 0
+	}
+	return !m.noneFit && now-m.settled >= settle && now-m.listed < m.Lease
 }
 
 // underWay is how many partitions are being moved, or are to be written.
@@ -158,9 +163,9 @@ func (m *Member) remake(made Making) *Effective {
 }
 
 // held says whether claims have to wait, since Effective was made anew: whoever acts stops a Lease
-// after the object was lost, or has said so in the new one.
+// of its own after the object was lost, or has said so in the new one.
 func (m *Member) held(now Time) bool {
-	return (m.known.Young || m.reborn) && now-m.born < m.Lease && !m.without(ruleHold)
+	return (m.known.Young || m.reborn) && now-m.born < longest(m) && !m.without(ruleHold)
 }
 
 // termAfter is the next term of p.

@@ -71,6 +71,8 @@ type peer struct {
 	granted Time
 	leaving bool
 	unfit   bool
+	// lasts is how long its Lease counts, as it says; 0: it does not say.
+	lasts Time
 }
 
 // Member is all that one member remembers. Events change it (Renewed, LeaseGone, Listed, Looked,
@@ -108,6 +110,8 @@ type Member struct {
 	// first of an unbroken row came; never before the first.
 	listed, heard, listening Time
 	everListed               bool
+	// openly: the last list shows that this member is unfit, so nobody gives back what it gives.
+	openly bool
 	// leftAt is when this member began to leave.
 	leftAt Time
 	// outdated: since the last list was sent, this member began to leave, another one was seen to
@@ -135,12 +139,27 @@ const (
 	garbage // there is one that cannot be read, or is older than what was seen before
 )
 
+// wait is how long the Lease of another member counts here: as long as either of the two has it.
+// Its holder goes by its own.
+func wait(m *Member, p peer) Time { return max(m.Lease, p.lasts) }
+
+// longest is the longest Lease that this member knows of.
+func longest(m *Member) Time {
+	most := m.Lease
+	for _, p := range m.peers {
+		most = max(most, p.lasts)
+	}
+	return most
+}
+
 // Mark is what a member says of itself on its Lease, and what it was told.
 type Mark struct {
 	// Leaving: it hands all partitions on, and takes none.
 	Leaving bool
 	// Unfit: others should have its partitions.
 	Unfit bool
+	// Cause is why it is unfit, for people.
+	Cause string
 	// Blocked: members own nothing, since somebody holds the Lease of leader election.
 	Blocked bool
 }

@@ -252,7 +252,7 @@ func (w *world) list(p *process, _ int) bool {
 	p.call, p.list = listCall, List{Sent: w.now}
 	for i, l := range w.leases {
 		if l.uid > 0 {
-			p.list.Leases = append(p.list.Leases, Lease{Name: names[i], Version: versionOf(l), Leaving: l.leaving})
+			p.list.Leases = append(p.list.Leases, Lease{Name: names[i], Version: versionOf(l), Leaving: l.leaving, Lasts: w.procs[i].m.Lease})
 		}
 	}
 	return true

@@ -20,6 +20,7 @@ type scenario struct {
 	begin      beginning
 	left       budget
 	fresh      Time
+	longer     Time // by so much the Lease of the second member is longer
 }
 
 // beginning is where an exploration starts.
@@ -57,6 +58,7 @@ type node struct {
 func explore(s scenario, off rule, every, limit int) (f found) {
 	all := events(s.members)
 	w := newWorld(s.members, settingsOf(s, off), s.left)
+	w.procs[1].m.Lease += s.longer
 	w.start(s.begin, all)
 	nodes := []node{{w: w, parent: -1}}
 	visited := map[string]struct{}{w.key(): {}}
@@ -198,24 +200,26 @@ func (w *world) recovers(all []event) bool {
 
 func scenarios() map[string]scenario {
 	return map[string]scenario{
-		"two members begin":           {members: 2, partitions: 1, left: budget{skips: 3, slow: 1}},
-		"a member joins":              {members: 2, partitions: 1, begin: alone, left: budget{skips: 4, slow: 1}},
-		"a partition was given":       {members: 2, partitions: 1, begin: given, left: budget{skips: 4, slow: 1}},
-		"answers are late":            {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, slow: 2}},
-		"members pause":               {members: 2, partitions: 1, begin: settled, left: budget{skips: 6}},
-		"a member dies":               {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1, slow: 1}},
-		"a member leaves":             {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, leaves: 1, slow: 1}, fresh: 1},
-		"Leases are deleted":          {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, deletedLeases: 2}},
-		"the object is deleted":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 4, deletedObject: 1}},
-		"both are deleted":            {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, deletedObject: 1, deletedLeases: 1}},
-		"the object is garbage":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, garbage: 1, slow: 1}},
-		"a write arrives late":        {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, late: 1, slow: 1}},
-		"two members leave":           {members: 2, partitions: 2, begin: settled, left: budget{skips: 2, leaves: 2, ends: 2}, fresh: 1},
-		"two of three members leave":  {members: 3, partitions: 1, begin: settled, left: budget{skips: 1, leaves: 2, ends: 2}, fresh: 1},
-		"news is late":                {members: 2, partitions: 1, begin: alone, left: budget{skips: 2, slow: 2, deletedObject: 1}},
-		"two partitions":              {members: 2, partitions: 2, begin: alone, left: budget{skips: 2, leaves: 1}},
-		"three members":               {members: 3, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1}},
-		"another mode comes and goes": {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, blocks: 2}},
+		"two members begin":            {members: 2, partitions: 1, left: budget{skips: 3, slow: 1}},
+		"a member joins":               {members: 2, partitions: 1, begin: alone, left: budget{skips: 4, slow: 1}},
+		"a partition was given":        {members: 2, partitions: 1, begin: given, left: budget{skips: 4, slow: 1}},
+		"answers are late":             {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, slow: 2}},
+		"members pause":                {members: 2, partitions: 1, begin: settled, left: budget{skips: 6}},
+		"a member dies":                {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1, slow: 1}},
+		"a member leaves":              {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, leaves: 1, slow: 1}, fresh: 1},
+		"Leases are deleted":           {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, deletedLeases: 2}},
+		"the object is deleted":        {members: 2, partitions: 1, begin: settled, left: budget{skips: 4, deletedObject: 1}},
+		"both are deleted":             {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, deletedObject: 1, deletedLeases: 1}},
+		"the object is garbage":        {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, garbage: 1, slow: 1}},
+		"a write arrives late":         {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, late: 1, slow: 1}},
+		"two members leave":            {members: 2, partitions: 2, begin: settled, left: budget{skips: 2, leaves: 2, ends: 2}, fresh: 1},
+		"two of three members leave":   {members: 3, partitions: 1, begin: settled, left: budget{skips: 1, leaves: 2, ends: 2}, fresh: 1},
+		"news is late":                 {members: 2, partitions: 1, begin: alone, left: budget{skips: 2, slow: 2, deletedObject: 1}},
+		"two partitions":               {members: 2, partitions: 2, begin: alone, left: budget{skips: 2, leaves: 1}},
+		"three members":                {members: 3, partitions: 1, begin: settled, left: budget{skips: 3, crashes: 1}},
+		"one has a longer Lease":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 5, slow: 1}, longer: 1},
+		"that, and the object is lost": {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, deletedObject: 1}, longer: 1},
+		"another mode comes and goes":  {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, blocks: 2}},
 	}
 }
 
@@ -241,6 +245,7 @@ func TestModel(t *testing.T) {
 func wander(s scenario, off rule, length, most int) (f found) {
 	all := events(s.members)
 	begin := newWorld(s.members, settingsOf(s, off), s.left)
+	begin.procs[1].m.Lease += s.longer
 	begin.start(s.begin, all)
 	rng := rand.New(rand.NewPCG(uint64(off), 1))
 	possible := make([]int, 0, len(all))

@@ -248,9 +248,10 @@ func (k *keyer) flag(all ...bool) {
 	}
 }
 
-// age is how long ago t was; beyond all bounds it does not matter how long.
+// age is how long ago t was; beyond all bounds it does not matter how long. The second member may
+// have the longest Lease.
 func (k *keyer) age(t Time) {
-	k.put(int64(min(k.w.now-t, k.w.procs[0].m.Lease)))
+	k.put(int64(min(k.w.now-t, k.w.procs[1].m.Lease)))
 }
 
 func (k *keyer) name(name string) { k.put(int64(slices.Index(names, name))) }

@@ -13,6 +13,8 @@ type Lease struct {
 	// Version is uid and resourceVersion.
 	Version        string
 	Leaving, Unfit bool
+	// Lasts is how long it counts, as its member says; 0: it does not say.
+	Lasts Time
 }
 
 // List is an answer of the API server with all Leases of members.
@@ -83,6 +85,7 @@ func (m *Member) Listed(l List) {
 	present := map[string]bool{m.name: true}
 	for _, lease := range l.Leases {
 		if lease.Name == m.name {
+			m.openly = lease.Unfit
 			continue
 		}
 		present[lease.Name] = true
@@ -91,7 +94,7 @@ func (m *Member) Listed(l List) {
 			was.version, was.since = lease.Version, l.Received
 		}
 		was.listed = true
-		was.leaving, was.unfit = lease.Leaving, lease.Unfit
+		was.leaving, was.unfit, was.lasts = lease.Leaving, lease.Unfit, lease.Lasts
 		m.peers[lease.Name] = was
 	}
 	for name, was := range m.peers {
@@ -121,7 +124,23 @@ const remember = 100
 
 // elect finds who is eligible: live, not leaving and fit; where none is fit, all that are live.
 func (m *Member) elect(now Time) {
-	var fit, all []string
+	fit, all := candidates(m)
+	outage := m.noneFit && len(m.eligible) > 1 && now-m.settled >= m.Settle // members that begin together settle
+	m.noneFit = len(fit) == 0
+	switch {
+	case m.noneFit:
+		fit = all
+	case outage: // others end their marks a Lease after Redis and NATS answer them, and are listed later still
+		m.settled = now + 2*m.Lease
+	}
+	slices.Sort(fit)
+	if !slices.Equal(fit, m.eligible) {
+		m.eligible, m.settled = fit, max(m.settled, now)
+	}
+}
+
+// candidates are the members that are live and not leaving, and those of them that are fit.
+func candidates(m *Member) (fit, all []string) {
 	add := func(name string, leaving, unfit bool) {
 		if !leaving {
 			all = append(all, name)
@@ -136,28 +155,21 @@ func (m *Member) elect(now Time) {
 			add(name, p.leaving && !m.without(ruleLeaving), p.unfit)
 		}
 	}
-	m.noneFit = len(fit) == 0
-	if m.noneFit {
-		fit = all
-	}
-	slices.Sort(fit)
-	if !slices.Equal(fit, m.eligible) {
-		m.eligible, m.settled = fit, now
-	}
+	return fit, all
 }
 
 // over says whether a member's Lease has ended: the last list shows the version that was first seen
-// a whole Lease before that list was sent, so no renewal happened in between, and the member has
-// stopped. That the watch is late or the list fails proves nothing.
+// a whole Lease before that list was sent, by the longer of the two Leases, so no renewal happened
+// in between, and the member has stopped. That the watch is late or the list fails proves nothing.
 func (m *Member) over(p peer) bool {
 	if m.without(ruleDeletedIsNotOver) && p.version == "" {
 		return true
 	}
-	wait := m.Lease
+	whole := wait(m, p)
 	if m.without(ruleWholeLease) {
-		wait = m.Lease / 2
+		whole /= 2
 	}
-	return m.listed-p.since >= wait
+	return m.listed-p.since >= whole
 }
 
 // Gone says whether the Lease of the member has ended, as observed here.
@@ -305,7 +317,7 @@ const burial = 10
 func (m *Member) Dead() (dead []Lease) {
 	for name, p := range m.peers {
 		owns := slices.ContainsFunc(m.known.Claims, func(c Claim) bool { return c.Owner == name })
-		if p.version != "" && !owns && m.listed-p.since >= burial*m.Lease {
+		if p.version != "" && !owns && m.listed-p.since >= burial*wait(m, p) {
 			dead = append(dead, Lease{Name: name, Version: p.version})
 		}
 	}

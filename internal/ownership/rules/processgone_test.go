@@ -26,3 +26,19 @@ func TestMember_ProcessGone(t *testing.T) {
 		}
 	}
 }
+
+// While a rollout changes the Lease of replicas, each has to be given the time that
+// it takes itself.
+// mutation: over by the own Lease alone makes this fail: a process that lives would lose its locks
+// and partitions.
+func TestMember_WhoHasALongerLeaseIsNotGone(t *testing.T) {
+	const second = time.Second
+	m := NewMember("pod.self", Settings{Partitions: 1, Lease: 6 * second})
+	for at := Time(0); at <= 100*second; at += second {
+		renewals := int(min(at, 60*second) / (10 * second))
+		m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "pod-a.p1", Version: numeral(renewals), Lasts: 30 * second}}})
+		if got, want := m.Gone("pod-a.p1"), at >= 90*second; got != want || m.ProcessGone("p1") != want {
+			t.Errorf("at %s: gone %t", at, got)
+		}
+	}
+}

@@ -39,11 +39,12 @@ type Partition struct {
 // Replica is a process of the operator.
 type Replica struct {
 	Name       string     `json:"name"`
-	Renewed    *time.Time `json:"renewed,omitempty"` // its Lease; nil: it has none
-	Leaving    bool       `json:"leaving,omitempty"` // it hands its partitions on
-	Unfit      bool       `json:"unfit,omitempty"`   // it does not reach Redis or NATS
-	Partitions int        `json:"partitions"`        // of runs
-	Once       bool       `json:"once,omitempty"`    // it does what is done once
+	Renewed    *time.Time `json:"renewed,omitempty"`    // its Lease; nil: it has none
+	Leaving    bool       `json:"leaving,omitempty"`    // it hands its partitions on
+	Unfit      bool       `json:"unfit,omitempty"`      // others should have its partitions
+	UnfitCause string     `json:"unfitCause,omitempty"` // why, as its Lease says
+	Partitions int        `json:"partitions"`           // of runs
+	Once       bool       `json:"once,omitempty"`       // it does what is done once
 	Runs       int        `json:"runs"`
 	Trouble    string     `json:"trouble,omitempty"` // why others may have its partitions; "": it is well
 
@@ -162,9 +163,10 @@ func (a *Answer) advise(text string) {
 
 // replicaOf is a replica as its Lease says.
 func replicaOf(l *coordinationv1.Lease) *Replica {
+	cause := l.Annotations[ownership.UnfitAnnotation]
 	r := &Replica{
 		Name:    strings.TrimPrefix(l.Name, ownership.LeasePrefix),
-		Leaving: l.Annotations[ownership.LeavingAnnotation] != "", Unfit: l.Annotations[ownership.UnfitAnnotation] != "",
+		Leaving: l.Annotations[ownership.LeavingAnnotation] != "", Unfit: cause != "", UnfitCause: cause,
 	}
 	if l.Spec.RenewTime != nil {
 		r.Renewed = &l.Spec.RenewTime.Time
@@ -205,6 +207,18 @@ func ShardsText(out io.Writer, s *Shards, now time.Time) error {
 	return nil
 }
 
+// Ailment is what makes a replica unfit. One of an older version does not tell: it is
+// its stores then.
+func (r *Replica) Ailment() string {
+	switch r.UnfitCause {
+	case ownership.UnfitProbation:
+		return "has lost its Lease too often, and is given no partitions for a while"
+	case ownership.UnfitStarting:
+		return "has not begun yet"
+	}
+	return "does not reach Redis or NATS"
+}
+
 func (r *Replica) remarks() (list []string) {
 	if r.Once {
 		list = append(list, "does what is done once")
@@ -213,7 +227,7 @@ func (r *Replica) remarks() (list []string) {
 		list = append(list, "hands its runs on")
 	}
 	if r.Unfit {
-		list = append(list, "does not reach Redis or NATS")
+		list = append(list, r.Ailment())
 	}
 	if r.Trouble != "" {
 		list = append(list, r.Trouble)

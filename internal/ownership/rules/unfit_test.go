@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import "testing"
+
+// mutations: mayMove with Settle for whoever is unfit makes this fail; so does one that does not
+// wait until the own Lease says so, and one without noneFit.
+func TestMember_WhoIsUnfitDoesNotSettle(t *testing.T) {
+	m := owner(t, []Claim{{"a", 2}}, b)
+	m.Settle = 1000
+	lists := func(at Time, b Lease, version string, unfit bool) Actions {
+		m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "a", Version: version, Unfit: unfit}, b}})
+		return m.Act(at)
+	}
+	m.Marked(Mark{Unfit: true}, 7)
+	if a := lists(8, b, "1/1", false); len(a.Lose) > 0 {
+		t.Errorf("it gives away what b would give back, as b does not know yet: %+v", a)
+	}
+	if a := lists(9, Lease{Name: "b", Version: "1/2", Unfit: true}, "1/2", true); len(a.Lose) > 0 {
+		t.Errorf("none is fit, and it gives: %+v", a)
+	}
+	m = owner(t, []Claim{{"a", 2}}, b)
+	m.Settle = 1000
+	m.Marked(Mark{Unfit: true}, 7)
+	if a := lists(9, b, "1/2", true); len(a.Lose) != 1 {
+		t.Errorf("it keeps what it cannot work on: %+v", a)
+	}
+}
+
+// mutation: elect that says the members are settled when an outage ends makes this fail: all goes
+// to whoever is fit first, and half of that back.
+func TestMember_NothingMovesWhileAnOutageEnds(t *testing.T) {
+	var claims []Claim
+	for _, name := range desiredOf(8, []string{"a", "b"}) {
+		claims = append(claims, Claim{name, 2})
+	}
+	begin := func() (m *Member, lists func(at Time, unfit bool) Actions) {
+		unfit := Lease{Name: "b", Version: "1/1", Unfit: true}
+		m = owner(t, claims, unfit)
+		m.Marked(Mark{Unfit: true}, 7)
+		lists = func(at Time, unfit bool) Actions {
+			m.Renewed(at, at)
+			m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
+			m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "a", Version: "1/1", Unfit: m.mark.Unfit}, {Name: "b", Version: numeral(int(at)), Unfit: unfit}}})
+			return m.Act(at)
+		}
+		return m, lists
+	}
+	m, lists := begin()
+	for at := Time(8); at < 400; at++ {
+		if at == 150 {
+			m.Marked(Mark{}, at)
+		}
+		if a := lists(at, at < 30); len(a.Lose) > 0 {
+			t.Fatalf("at %d: %+v", at, a)
+		}
+	}
+	for fit, want := range map[Time]Time{12: 12, 30: 230} { // two Leases later, unless both have just begun
+		_, lists = begin()
+		moved := Time(0)
+		for at := Time(8); at < 400 && moved == 0; at++ {
+			if a := lists(at, at < fit); len(a.Lose) > 0 {
+				moved = at
+			}
+		}
+		if moved != want {
+			t.Errorf("where one stays unfit, and the other is fit at %d, it gives at %d", fit, moved)
+		}
+	}
+}
+
+// An outage of Redis does not keep the runs of a replica that dies without an owner.
+// mutation: ownerOf that asks noneFit makes this fail.
+func TestMember_WhoIsUnfitTakesWhatADeadOwnerHad(t *testing.T) {
+	claims := []Claim{{"a", 2}}
+	for range 15 {
+		claims = append(claims, Claim{"dead", 2})
+	}
+	dead, unfit := Lease{Name: "dead", Version: "3/1"}, Lease{Name: "b", Version: "1/1", Unfit: true}
+	m := owner(t, claims, dead, unfit)
+	m.Marked(Mark{Unfit: true}, 7)
+	for _, at := range []Time{60, 110} {
+		m.Renewed(at, at)
+		m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
+		m.Listed(List{Sent: at, Received: at, Leases: []Lease{dead, {Name: "b", Version: numeral(int(at)), Unfit: true}}})
+	}
+	next, _ := m.Propose(110, Making{})
+	if next == nil {
+		t.Fatal("it claims nothing")
+	}
+	for p, name := range desiredOf(len(claims), []string{"a", "b"}) {
+		if got, want := next.Claims[p].Owner == "a", p == 0 || name == "a"; got != want {
+			t.Errorf("partition %d, which %s should have: %+v", p, name, next.Claims[p])
+		}
+	}
+}

@@ -47,8 +47,9 @@ type Admission struct {
 
 	// Default is the limit of each tenant that has none of its own; NoLimit: there is none.
 	Default int
-	// Tenants have limits of their own.
-	Tenants map[string]int
+	// Tenants have limits of their own. They are those of the spec: a map of them would be made
+	// anew in each pass over a run, which asks for one.
+	Tenants []v1alpha1.TenantLimit
 	// Shares are the limits of all tenants that share a total; nil: they are counted apart.
 	Shares *shares.Limits
 }
@@ -71,8 +72,10 @@ func (a Admission) Limit(tenant string) int {
 	if a.Shares != nil {
 		return min(a.Shares.Total, a.Shares.Of(tenant).Max)
 	}
-	if n, ok := a.Tenants[tenant]; ok {
-		return n
+	for i := range a.Tenants {
+		if a.Tenants[i].Name == tenant {
+			return int(a.Tenants[i].MaxConcurrentRuns)
+		}
 	}
 	return a.Default
 }
@@ -216,15 +219,9 @@ func versionOf(p *v1alpha1.LockPolicy) int64 {
 }
 
 func admission(p v1alpha1.AdmissionPolicy) Admission {
-	a := Admission{Reject: p.OnLimit == v1alpha1.OnLimitReject, Default: NoLimit}
+	a := Admission{Reject: p.OnLimit == v1alpha1.OnLimitReject, Default: NoLimit, Tenants: p.Tenants}
 	if p.MaxConcurrentRuns != nil {
 		a.Default = int(*p.MaxConcurrentRuns)
-	}
-	if len(p.Tenants) > 0 {
-		a.Tenants = make(map[string]int, len(p.Tenants))
-		for _, t := range p.Tenants {
-			a.Tenants[t.Name] = int(t.MaxConcurrentRuns)
-		}
 	}
 	a.Lock = admissionLock(v1alpha1.RolloutAdmission{Strategy: p.Strategy, Lock: p.Lock})
 	return a

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -273,5 +274,23 @@ func TestTheLockOfTenants(t *testing.T) {
 	want.Lock = &AdmissionLock{TTL: 5 * time.Second, Retry: BusyRetry{Fixed: true, Delay: 20 * time.Millisecond, JitterPercent: 30}}
 	if diff := cmp.Diff(want, Of(p).Admission); diff != "" {
 		t.Errorf("strategy Lock (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: admission that makes a map of all tenants.
+func TestWhatAPolicySaysCostsNoMoreWithManyTenants(t *testing.T) {
+	allocs := func(tenants int) float64 {
+		p := &v1alpha1.LockPolicy{}
+		for i := range tenants {
+			p.Spec.Admission.Tenants = append(p.Spec.Admission.Tenants, v1alpha1.TenantLimit{Name: strconv.Itoa(i), MaxConcurrentRuns: int32(i)})
+		}
+		return testing.AllocsPerRun(10, func() {
+			if n := Of(p).Admission.Limit("0"); n > 0 {
+				t.Errorf("the limit is %d", n)
+			}
+		})
+	}
+	if none, many := allocs(0), allocs(1000); many > none {
+		t.Errorf("%.0f allocations with 1,000 tenants, %.0f with none", many, none)
 	}
 }

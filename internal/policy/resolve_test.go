@@ -3,7 +3,9 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -85,6 +87,9 @@ func TestResolveAndConflicts(t *testing.T) {
 				if got := Resolve(test.class, test.policies).Name; got != test.want {
 					t.Errorf("class %s is governed by %q; want %q", test.class, got, test.want)
 				}
+				if got := OwnersOf(test.policies).Of(test.class); got != test.want {
+					t.Errorf("class %s is that of %q; want %q", test.class, got, test.want)
+				}
 				if diff := cmp.Diff(test.conflicts, Conflicts(test.policies)); diff != "" {
 					t.Errorf("conflicts (-want +got):\n%s", diff)
 				}
@@ -123,10 +128,10 @@ func TestGoverned(t *testing.T) {
 				got := map[string][]string{}
 				for i := range test.policies {
 					p := &test.policies[i]
-					got[p.Name] = Governed(p, test.policies)
+					got[p.Name] = OwnersOf(test.policies).Governed(p)
 					for _, class := range got[p.Name] {
-						if by := Resolve(class, test.policies).Name; by != p.Name {
-							t.Errorf("%s says that it governs %s, but %q does", p.Name, class, by)
+						if by, also := Resolve(class, test.policies).Name, OwnersOf(test.policies).Of(class); by != p.Name || also != p.Name {
+							t.Errorf("%s says that it governs %s, but %q does, or %q", p.Name, class, by, also)
 						}
 					}
 				}
@@ -136,5 +141,32 @@ func TestGoverned(t *testing.T) {
 				slices.Reverse(test.policies)
 			}
 		})
+	}
+}
+
+// mutation: Conflicts, or Governed, that looks through all policies for each class.
+func TestClassesOfManyPoliciesAreLookedUp(t *testing.T) {
+	many := make([]v1alpha1.LockPolicy, 1000)
+	for i := range many {
+		many[i].Name = strconv.Itoa(i)
+		many[i].CreationTimestamp.Time = time.Unix(int64(i), 0)
+		for class := range 50 {
+			many[i].Spec.WorkloadClasses = append(many[i].Spec.WorkloadClasses, fmt.Sprintf("class-%d-%d", i, class))
+		}
+	}
+	last := &many[len(many)-1]
+	last.Spec.WorkloadClasses[49] = "class-0-49"
+	began := time.Now()
+	if got := Conflicts(many); len(got) != 1 || got[last.Name].Policy != "0" {
+		t.Errorf("%v", got)
+	}
+	owners := OwnersOf(many)
+	for i := range many {
+		if n := len(owners.Governed(&many[i])); n < 49 {
+			t.Fatalf("%d classes", n)
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second { // it is some 20 ms
+		t.Errorf("took %s", took)
 	}
 }

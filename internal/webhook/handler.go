@@ -205,7 +205,7 @@ func (h *handler) turn(ctx context.Context, namespace string) (done func(), err 
 func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene, error) {
 	s := scene{run: run}
 	var policies v1alpha1.LockPolicyList
-	if err := h.cache.List(ctx, &policies); err != nil {
+	if err := h.cache.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil { // they are only read, at each creation
 		return s, fmt.Errorf("list lock policies: %w", err)
 	}
 	s.policy = policy.Resolve(run.Spec.WorkloadClass, policies.Items)

@@ -31,6 +31,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv/likecache"
 )
 
 // asked is one call of the quota.
@@ -535,5 +536,26 @@ func TestThePolicyOfTheCacheIsNotChanged(t *testing.T) {
 	p.Admission.Lock, p.Admission.Trial.Lock = nil, nil
 	if got := within(p, 5*time.Second).Admission; got.Lock != nil || got.Trial.Lock != nil {
 		t.Error("Atomic has a lock")
+	}
+}
+
+// mutation: observe that has the policies copied.
+func TestACreationCostsNoMoreWithManyPolicies(t *testing.T) {
+	allocs := func(policies int) float64 {
+		var all likecache.Client
+		for range policies {
+			p := &v1alpha1.LockPolicy{}
+			p.Spec.WorkloadClasses = []string{"batch"}
+			all.Objects = append(all.Objects, p)
+		}
+		h := &handler{cache: all}
+		return testing.AllocsPerRun(10, func() {
+			if _, err := h.observe(t.Context(), &v1alpha1.WorkflowRun{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if one, many := allocs(1), allocs(1000); many > one+10 {
+		t.Errorf("%.0f allocations with 1,000 policies, %.0f with one", many, one)
 	}
 }

@@ -3,10 +3,18 @@
 package stores
 
 import (
+	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/audit"
@@ -41,5 +49,28 @@ func TestARunOfManyStepsIsLookedAtOnce(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(3, func() { ticketsOf(run, nil) }); n > 10_000 {
 		t.Errorf("it takes %.0f allocations", n)
+	}
+}
+
+// crowd is an API server that has many runs, and tells so with each page.
+type crowd struct {
+	client.Reader
+
+	asked int
+}
+
+func (c *crowd) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	c.asked++
+	l.SetContinue("more")
+	l.SetRemainingItemCount(new(int64(2 * maxRuns)))
+	return meta.SetList(l, []runtime.Object{&v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(c.asked))}}})
+}
+
+// mutation: runs that reads as many as it may before it finds out.
+func TestRunsThatAreTooManyAreNotRead(t *testing.T) {
+	api := &crowd{}
+	err := (&Stores{API: api}).runs(t.Context(), &audit.Snapshot{}, nil)
+	if err == nil || !strings.Contains(err.Error(), "more than 100000 runs") || api.asked != 1 {
+		t.Errorf("%v, after %d pages", err, api.asked)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -46,7 +47,7 @@ func (s *Stores) runs(ctx context.Context, snap *audit.Snapshot, q quotas) error
 		if next = page.Continue; next == "" {
 			return nil
 		}
-		if len(snap.Runs) > maxRuns {
+		if int64(len(snap.Runs))+ptr.Deref(page.RemainingItemCount, 1) > maxRuns { // a page says at once how many are to come
 			return fmt.Errorf("there are more than %d runs", maxRuns)
 		}
 	}

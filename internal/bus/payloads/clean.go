@@ -28,19 +28,30 @@ func (s *Store) Drop(ctx context.Context, names []string) error {
 	if err := s.conn.Usable(ctx); err != nil {
 		return s.conn.Retryable("drop outputs", err)
 	}
+	stream, err := s.stream(ctx)
+	if err != nil {
+		return s.conn.Retryable("drop outputs", err)
+	}
 	for _, name := range names {
-		e, err := s.entry(ctx, name)
-		if err != nil && !errors.Is(err, ErrUnusable) {
+		if err := s.dropOne(ctx, stream, name); err != nil {
 			return s.conn.Retryable("drop output", err)
 		}
-		subjects := []string{s.conn.Names.PayloadEntry(name)}
-		if err == nil && ownParts(name, e.NUID) { // first: while the object has its name, somebody will come back to it
-			subjects = []string{s.conn.Names.PayloadChunks(e.NUID), s.conn.Names.PayloadEntry(name)}
-		}
-		for _, subject := range subjects {
-			if err := s.purge(ctx, subject); err != nil {
-				return s.conn.Retryable("drop output", err)
-			}
+	}
+	return nil
+}
+
+func (s *Store) dropOne(ctx context.Context, stream jetstream.Stream, name string) error {
+	e, err := s.entry(ctx, name)
+	if err != nil && !errors.Is(err, ErrUnusable) {
+		return err
+	}
+	subjects := []string{s.conn.Names.PayloadEntry(name)}
+	if err == nil && ownParts(name, e.NUID) { // first: while the object has its name, somebody will come back to it
+		subjects = []string{s.conn.Names.PayloadChunks(e.NUID), s.conn.Names.PayloadEntry(name)}
+	}
+	for _, subject := range subjects {
+		if err := s.purge(ctx, stream, subject); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -54,19 +65,30 @@ func ownParts(name, nuid string) bool {
 	return ok && strings.HasPrefix(nuid, protocol.PayloadNUID(run, ""))
 }
 
-// purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is
-// disturbed (ADR 0007).
-func (s *Store) purge(ctx context.Context, subject string) error {
+// stream is that of the object store; nil: there is none. It costs a question.
+func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := s.conn.Bounded(ctx)
 	defer cancel()
 	stream, err := s.conn.JetStream.Stream(ctx, s.conn.Names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	return stream, err
+}
+
+// purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is
+// disturbed (ADR 0007).
+func (s *Store) purge(ctx context.Context, stream jetstream.Stream, subject string) error {
+	if stream == nil {
 		return nil
 	}
-	if err != nil {
-		return err
+	ctx, cancel := s.conn.Bounded(ctx)
+	defer cancel()
+	err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
 	}
-	return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+	return err
 }
 
 // List lists the names of all objects, for whoever drops those of deleted runs. It reads the list
@@ -77,6 +99,7 @@ func (s *Store) List(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, s.conn.Retryable("list outputs", err)
 	}
+	s.entries.doubt(subjects)
 	var names []string
 	for _, subject := range subjects {
 		// What is no object's is not ours to drop.
@@ -138,11 +161,8 @@ func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string,
 	}
 	ctx, cancel := s.conn.Bounded(ctx)
 	defer cancel()
-	stream, err := s.conn.JetStream.Stream(ctx, s.conn.Names.PayloadsStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, at, nil
-	}
-	if err != nil {
+	stream, err := s.stream(ctx)
+	if err != nil || stream == nil {
 		return nil, at, err
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
@@ -162,7 +182,8 @@ func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string,
 // and has got no part for at least a time (0: any): uploads that were broken off, or that
 // another upload of the same output overtook. Whether an upload is under way is told by the
 // last of its parts: a slow one takes long, but not long between two parts. Both times are the
-// server's. Errors: *bus.RetryError.
+// server's. Parts whose object went since List was called, or within a day, may be left out.
+// Errors: *bus.RetryError.
 func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
 	loose, at, err := s.looseParts(ctx)
 	if err != nil {
@@ -174,26 +195,30 @@ func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string,
 			parts = append(parts, subject)
 		}
 	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	// What is remembered does for whether there may be some, but not for what is dropped.
+	if parts, err = s.unowned(ctx, parts, at, true); err != nil {
+		return nil, s.conn.Retryable("list entries of outputs", err)
+	}
 	slices.Sort(parts)
 	return parts, nil
 }
 
-// looseParts are the subjects of parts that belong to no object, with when the last part came, and
-// when the server was asked.
+// looseParts are the subjects of parts that belong to no object, as far as is remembered, with when
+// the last part came, and when the server was asked.
 func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
 	parts, at, err := s.subjects(ctx, s.conn.Names.PayloadChunks(""))
 	if err != nil || len(parts) == 0 {
 		return nil, at, err
 	}
-	owned, err := s.ownedParts(ctx) // after the parts: what has got its entry meanwhile is not loose
+	parts, err = s.unowned(ctx, parts, at, false) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
 		return nil, at, err
 	}
 	loose = map[string]time.Time{}
 	for _, p := range parts {
-		if owned[p] {
-			continue
-		}
 		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: p})
 		switch {
 		case err != nil:
@@ -203,40 +228,6 @@ func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at 
 		}
 	}
 	return loose, at, nil
-}
-
-// ownedParts are the subjects of the parts of objects. The entries are read one after the other: a
-// list of them comes in pages, each of a list made anew, and has what is there throughout in
-// neither of two pages if another entry goes in between. Its parts would be taken for loose. What
-// comes after the last entry of now is left out, or there might be no end. Sequences say what that
-// is: times are those of servers, whose clocks may be ahead and are put right.
-func (s *Store) ownedParts(ctx context.Context) (map[string]bool, error) {
-	entries := s.conn.Names.PayloadEntry("") + ">"
-	last, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: entries})
-	if err != nil || last == nil {
-		return nil, err
-	}
-	parts := map[string]string{} // by the subject of the entry: its last one counts
-	for next := uint64(1); next <= last.Seq; {
-		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{Seq: next, NextFor: entries})
-		if err != nil {
-			return nil, err
-		}
-		if m == nil {
-			break
-		}
-		next = m.Seq + 1
-		delete(parts, m.Subject)
-		e, err := protocol.DecodePayloadEntry(m.Data)
-		if err == nil && !e.Deleted && literal(m.Subject) { // else no object has them
-			parts[m.Subject] = s.conn.Names.PayloadChunks(e.NUID)
-		}
-	}
-	owned := make(map[string]bool, len(parts))
-	for _, p := range parts {
-		owned[p] = true
-	}
-	return owned, nil
 }
 
 // DropParts removes what LooseParts listed. Errors: *bus.RetryError.
@@ -252,11 +243,15 @@ func (s *Store) dropSubjects(ctx context.Context, what, prefix string, subjects 
 	if err := s.conn.Usable(ctx); err != nil {
 		return s.conn.Retryable(what, err)
 	}
+	stream, err := s.stream(ctx)
+	if err != nil {
+		return s.conn.Retryable(what, err)
+	}
 	for _, subject := range subjects {
 		if !strings.HasPrefix(subject, prefix) || !literal(subject) {
 			continue
 		}
-		if err := s.purge(ctx, subject); err != nil {
+		if err := s.purge(ctx, stream, subject); err != nil {
 			return s.conn.Retryable(what, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // A server whose clock is ahead stores an entry, and its clock is put right after that.
 //
-// mutation: ownedParts that ends at an entry of a time to come makes this fail.
+// mutation: readOn that ends at an entry of a time to come makes this fail.
 func TestAClockThatWasAheadCostsNobodyTheirOutputs(t *testing.T) {
 	s := natstest.Start(t)
 	b := newStore(t, s)

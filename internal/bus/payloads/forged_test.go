@@ -90,7 +90,7 @@ func TestAnObjectThatIsNotAsItsReferenceSaysIsNotRead(t *testing.T) {
 // The server makes its list of subjects anew for each page of 100,000. An entry that goes between
 // two pages moves another one out of both.
 //
-// mutations: ownedParts by the list of subjects; one that takes an entry that another took the
+// mutations: unowned by the list of subjects; one that takes an entry that another took the
 // place of; that begins behind the first entry.
 func TestWhoOwnsPartsIsNotToldByPages(t *testing.T) {
 	b := newStore(t, natstest.Start(t))

@@ -28,7 +28,10 @@ const (
 var ErrUnusable = errors.New("the output is not in the object store")
 
 // Store is the object store of large outputs. All its methods may be called concurrently.
-type Store struct{ conn *bus.Conn }
+type Store struct {
+	conn    *bus.Conn
+	entries entries // as LooseParts remembers them
+}
 
 // New makes a Store on a connection.
 func New(conn *bus.Conn) *Store { return &Store{conn: conn} }
@@ -102,7 +105,12 @@ func (s *Store) dropTry(ctx context.Context, nuid string) {
 	if !s.conn.Connected() {
 		return
 	}
-	if err := s.purge(context.WithoutCancel(ctx), s.conn.Names.PayloadChunks(nuid)); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	stream, err := s.stream(ctx)
+	if err == nil {
+		err = s.purge(ctx, stream, s.conn.Names.PayloadChunks(nuid))
+	}
+	if err != nil {
 		s.conn.Log.V(1).Info("Parts of an output that was not stored stay for a while", "cause", err.Error())
 	}
 }

@@ -33,10 +33,10 @@ func (f figures) next(now time.Time) time.Duration { return f.takenAt.Add(refres
 
 // runsByPolicy adds up the classes that each policy governs; those of the built-in defaults
 // are under "".
-func (f figures) runsByPolicy(policies []v1alpha1.LockPolicy) map[string]v1alpha1.PolicyRuns {
+func (f figures) runsByPolicy(owners policy.Owners) map[string]v1alpha1.PolicyRuns {
 	runs := map[string]v1alpha1.PolicyRuns{}
 	for class, n := range f.runs {
-		name := policy.Resolve(class, policies).Name
+		name := owners.Of(class)
 		sum := runs[name]
 		sum.Admitted += n.Admitted
 		sum.Queued += n.Queued

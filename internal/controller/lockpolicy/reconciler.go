@@ -124,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		p := &list.Items[i]
 		status := next.of(p)
 		events := r.rollOut(p, status, now)
-		status.Effective = effective(p, status, list.Items)
+		status.Effective = effective(p, status, next.owners)
 		err := r.keepAndWrite(ctx, p, status, events)
 		if apierrors.IsConflict(err) {
 			wait = min(wait, conflictPause)

@@ -16,7 +16,7 @@ import (
 
 // statuses derives the status of each policy from all policies and the figures.
 type statuses struct {
-	policies  []v1alpha1.LockPolicy
+	owners    policy.Owners
 	conflicts map[string]policy.Conflict
 	runs      map[string]v1alpha1.PolicyRuns // by policy
 	figures   figures
@@ -24,9 +24,8 @@ type statuses struct {
 }
 
 func newStatuses(policies []v1alpha1.LockPolicy, f figures, now time.Time) *statuses {
-	return &statuses{
-		policies: policies, conflicts: policy.Conflicts(policies), runs: f.runsByPolicy(policies), figures: f, now: now,
-	}
+	owners := policy.OwnersOf(policies)
+	return &statuses{owners: owners, conflicts: policy.Conflicts(policies), runs: f.runsByPolicy(owners), figures: f, now: now}
 }
 
 // of is the status of one policy, but for its rollout and what that has in force. What is not known
@@ -73,12 +72,12 @@ func stalled(ready metav1.Condition) metav1.Condition {
 }
 
 // effective is what follows from a policy's spec and defaults, for the runs that are in no canary.
-func effective(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, policies []v1alpha1.LockPolicy) *v1alpha1.EffectiveLockPolicy {
+func effective(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, owners policy.Owners) *v1alpha1.EffectiveLockPolicy {
 	next := *p
 	next.Status = status
 	lock := policy.InForce(&next).RunLock
 	out := &v1alpha1.EffectiveLockPolicy{
-		Classes:             strings.Join(policy.Governed(p, policies), ", "),
+		Classes:             strings.Join(owners.Governed(p), ", "),
 		Scope:               v1alpha1.LockScopeActivation,
 		TTLSeconds:          int64(lock.TTL.Seconds()),
 		OnFailure:           v1alpha1.RenewalFailureFence,

@@ -197,7 +197,7 @@ func (p *pass) observeOthers(ctx context.Context) error {
 
 func (p *pass) observePolicy(ctx context.Context) error {
 	var list v1alpha1.LockPolicyList
-	if err := p.r.Client.List(ctx, &list); err != nil {
+	if err := p.r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are only read, in each pass
 		return fmt.Errorf("list lock policies: %w", err)
 	}
 	p.deleted = p.r.policies.See(p.run.Spec.WorkloadClass, list.Items, p.r.Clock.Now())

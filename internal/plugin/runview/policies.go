@@ -109,7 +109,7 @@ func (v *viewer) rollout(p *v1alpha1.LockPolicy) {
 
 func (v *viewer) conflict(p *v1alpha1.LockPolicy) {
 	class := v.run.Spec.WorkloadClass
-	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, class) || slices.Contains(policy.Governed(p, v.policies), class) {
+	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, class) || slices.Contains(policy.OwnersOf(v.policies).Governed(p), class) {
 		return // another class of its is the older policy's
 	}
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)

@@ -113,9 +113,14 @@ func (c *Collector) Start(ctx context.Context) error {
 	}
 }
 
-// Round looks for what is left behind, and removes it.
+// Round looks for what is left behind, and removes it. Parts that stay are no reason for another
+// round soon: each lists all runs.
 func (c *Collector) Round(ctx context.Context) error {
-	return errors.Join(c.withdrawJobs(ctx), c.dropOutputs(ctx), c.dropStrays(ctx), c.dropParts(ctx))
+	err := errors.Join(c.withdrawJobs(ctx), c.dropOutputs(ctx), c.dropStrays(ctx))
+	if failed := c.dropParts(ctx); failed != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Info("Parts of outputs that nobody uploads stay until the next round", "cause", failed.Error())
+	}
+	return err
 }
 
 func (c *Collector) withdrawJobs(ctx context.Context) error {

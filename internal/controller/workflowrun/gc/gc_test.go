@@ -215,3 +215,24 @@ func TestCollector_TakesNothingFromARunThatIsNewOrThatTheCacheLacks(t *testing.T
 		t.Errorf("uploads are broken off after %s", l.silent)
 	}
 }
+
+// partless cannot say which parts are loose.
+type partless struct {
+	empty
+
+	asked *int
+}
+
+func (p partless) LooseParts(context.Context, time.Duration) ([]string, error) {
+	*p.asked++
+	return nil, errTest
+}
+
+// mutation: Round that fails for parts, after which all runs are listed again soon.
+func TestCollector_MakesNoRoundSoonForPartsThatStay(t *testing.T) {
+	asked := 0
+	c := &Collector{Jobs: idle{}, Outputs: empty{}, Uploads: partless{asked: &asked}, Strays: empty{}, Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}
+	if err := c.Round(t.Context()); err != nil || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}

@@ -3,6 +3,7 @@
 package slots
 
 import (
+	"hash/maphash"
 	"maps"
 	"slices"
 	"sync"
@@ -28,9 +29,11 @@ const (
 // an event may come later than a pass, and by events, as it may be long since the last pass. Safe
 // for concurrent use.
 type Policies struct {
-	mu   sync.Mutex
-	last []v1alpha1.LockPolicy // there were when a pass looked last
-	gone map[string]Deleted    // by name
+	mu    sync.Mutex
+	last  []v1alpha1.LockPolicy // there were when a pass looked last
+	there map[string]bool       // their names
+	seen  uint64                // their mark; 0: of none
+	gone  map[string]Deleted    // by name
 }
 
 // Deleted is a policy that was deleted a moment ago.
@@ -40,23 +43,19 @@ type Deleted struct {
 }
 
 // See notes the policies that there are, and says which one would govern a class if it had not been
-// deleted a moment ago; nil: none. policies are kept, and not changed.
+// deleted a moment ago; nil: none. policies are kept, and not changed. Each pass asks, and all of
+// them in turn, so what depends on all policies is done only where they are others.
 func (s *Policies) See(class string, policies []v1alpha1.LockPolicy, now time.Time) *Deleted {
+	mark := markOf(policies)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	there := make(map[string]bool, len(policies))
-	for i := range policies {
-		there[policies[i].Name] = true
+	if mark != s.seen {
+		s.note(policies, now)
+		s.seen = mark
 	}
-	for i := range s.last {
-		if p := s.last[i]; !there[p.Name] {
-			s.bury(Deleted{policy: p, since: now})
-		}
-	}
-	s.last = policies
 	maps.DeleteFunc(s.gone, func(name string, d Deleted) bool {
 		been := now.Sub(d.since)
-		return there[name] || been >= grace || been <= -grace // the clock may be set back
+		return s.there[name] || been >= grace || been <= -grace // the clock may be set back
 	})
 	if len(s.gone) == 0 {
 		return nil
@@ -73,12 +72,41 @@ func (s *Policies) See(class string, policies []v1alpha1.LockPolicy, now time.Ti
 	return &d
 }
 
+// seed is that of the marks of this process.
+var seed = maphash.MakeSeed()
+
+// markOf tells policies apart, and their versions. The cache lists them in another order each time.
+func markOf(policies []v1alpha1.LockPolicy) uint64 {
+	mark := uint64(1)
+	for i := range policies {
+		p := &policies[i]
+		mark += maphash.Comparable(seed, [3]string{p.Name, string(p.UID), p.ResourceVersion})
+	}
+	return mark
+}
+
+// note notes the policies that there are now, and buries those that are gone. The caller has the
+// mutex.
+func (s *Policies) note(policies []v1alpha1.LockPolicy, now time.Time) {
+	s.there = make(map[string]bool, len(policies))
+	for i := range policies {
+		s.there[policies[i].Name] = true
+	}
+	for i := range s.last {
+		if p := s.last[i]; !s.there[p.Name] {
+			s.bury(Deleted{policy: p, since: now})
+		}
+	}
+	s.last = policies
+}
+
 // Drop notes that a policy was deleted, as an event tells: the first pass in hours would take it
 // for a deletion of its own moment. p is kept, and not changed.
 func (s *Policies) Drop(p *v1alpha1.LockPolicy, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = slices.DeleteFunc(slices.Clone(s.last), func(q v1alpha1.LockPolicy) bool { return q.UID == p.UID })
+	s.seen = 0 // a pass that had its list before notes it again
 	if d, ok := s.gone[p.Name]; ok && d.policy.UID == p.UID {
 		return // a pass was sooner
 	}

@@ -59,8 +59,8 @@ func TestAPolicyThatIsDeletedKeepsItsGateClosedForAMoment(t *testing.T) {
 	}
 }
 
-// mutations: Drop that does nothing, that leaves the policy among those of the last look, or that
-// goes by the name alone; one that moves what a pass has seen before.
+// mutations: Drop that does nothing, that leaves the policy among those of the last look, or their
+// mark, or that goes by the name alone; one that moves what a pass has seen before.
 func TestADeletionIsOfTheMomentAtWhichItWas(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_700_000_000, 0)
@@ -91,6 +91,11 @@ func TestADeletionIsOfTheMomentAtWhichItWas(t *testing.T) {
 			s.Drop(&batch, start.Add(-20*time.Second))
 			s.Drop(&anew, start.Add(-time.Second))
 		}, -time.Second},
+		"a pass that is behind looks again": {func(s *Policies) {
+			s.See("batch", there, start.Add(-time.Hour))
+			s.Drop(&batch, start.Add(-2*time.Second))
+			s.See("batch", there, start.Add(-time.Second))
+		}, 0},
 		"it is told late, and the new one goes at once": {func(s *Policies) {
 			s.See("batch", []v1alpha1.LockPolicy{anew}, start.Add(-2*grace))
 			s.Drop(&batch, start.Add(-2*grace))

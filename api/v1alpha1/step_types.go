@@ -12,7 +12,7 @@ import (
 // find in it what he wrote (ADR 35).
 type Step struct {
 	// name identifies the step in the run; expressions read it as steps.NAME, or steps["NAME"]
-	// where the name has a dash.
+	// where the name has a dash or begins with a digit.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=40

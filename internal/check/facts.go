@@ -236,6 +236,7 @@ type Latency struct {
 type Manifest struct {
 	Unread
 	Name    string // as LockPolicy/batch
-	Refused string // by the API server, in a dry run
+	Refused string // by the API server, in a dry run, or by what the operator would do
+	Open    bool   // a part of its work is that of a Workflow, which was not looked at
 	Policy  *v1alpha1.LockPolicy
 }

@@ -193,10 +193,10 @@ func TestAListThatGrowsInPlaceIsPaid(t *testing.T) {
 // mutation: renderer.expression that does not count makes this fail.
 func TestExpressionsOfATemplateAreCounted(t *testing.T) {
 	list := strings.Repeat(`"${1}",`, MaxExpressions)
-	if err := CheckTemplate([]byte("[" + strings.TrimSuffix(list, ",") + "]")); err != nil {
+	if _, err := TemplateSteps([]byte("[" + strings.TrimSuffix(list, ",") + "]")); err != nil {
 		t.Errorf("at the bound: %v", err)
 	}
-	if err := CheckTemplate([]byte("[" + list + `"${1}"]`)); !errors.Is(err, ErrTooLarge) {
+	if _, err := TemplateSteps([]byte("[" + list + `"${1}"]`)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("past the bound: %v", err)
 	}
 }
@@ -251,12 +251,12 @@ func FuzzRender(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		raw := quote(s)
-		check := CheckTemplate(raw)
+		_, check := TemplateSteps(raw)
 		out, err := Prepare(sample()).Template(raw)
 		if e := (*Error)(nil); err != nil && !errors.As(err, &e) && !errors.Is(err, ErrTooLarge) {
 			t.Errorf("no error of this package: %v", err)
 		}
-		if check != nil && err == nil {
+		if check != nil && err == nil && !strings.Contains(check.Error(), "has no field") { // it may not be read
 			t.Errorf("the check refuses what renders: %v", check)
 		}
 		if err == nil && !json.Valid(out) {
@@ -285,9 +285,9 @@ func FuzzEvalList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src string) {
 		v := sample()
 		v.Item, v.HasItem = json.RawMessage(`{"id":1}`), true
-		check := CheckList(src, WithItem)
+		_, check := ListSteps(src, WithItem)
 		items, err := Prepare(v).List(src)
-		if check != nil && err == nil {
+		if check != nil && err == nil && !strings.Contains(check.Error(), "has no field") { // it may not be read
 			t.Errorf("the check refuses a list: %v", check)
 		}
 		if e := (*Error)(nil); err != nil && (!errors.As(err, &e) || items != nil) || strings.ContainsRune(text(err), '\n') {

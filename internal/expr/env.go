@@ -46,6 +46,7 @@ type program struct {
 	prog       cel.Program
 	steps      []string // names of steps that it reads, as far as the text says them
 	outputs    Outputs  // of which it reads the output
+	fields     []field  // that it reads and may not be there
 	cost       int      // see costOf
 }
 
@@ -137,7 +138,7 @@ func (c *compiler) make(src source) (*program, error) {
 	}
 	checked, iss := env.Compile(src.text)
 	if iss.Err() != nil {
-		return nil, compileError(iss)
+		return nil, compileError(src.text, iss)
 	}
 	prog, err := env.Program(checked, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
@@ -145,7 +146,8 @@ func (c *compiler) make(src source) (*program, error) {
 	}
 	tree := checked.NativeRep()
 	return &program{
-		source: src, env: env, outputType: checked.OutputType(), prog: prog, steps: stepsRead(tree), outputs: outputsRead(tree), cost: costOf(src.text, tree),
+		source: src, env: env, outputType: checked.OutputType(), prog: prog,
+		steps: stepsRead(tree), outputs: outputsRead(tree), fields: fieldsRead(tree), cost: costOf(src.text, tree),
 	}, nil
 }
 

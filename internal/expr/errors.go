@@ -5,6 +5,7 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -57,19 +58,49 @@ func wrong(expression string, err error) error {
 	return &Error{Expression: expression, Cause: err}
 }
 
+// unknownError is that of a text which begins with a name that no variable has. Somebody may have
+// meant a text for a shell.
+type unknownError struct{ text string }
+
+// Error is the text.
+func (e *unknownError) Error() string { return e.text }
+
+// dashed is what reads a step in a way that CEL has only for names which are identifiers.
+var dashed = regexp.MustCompile(`\bsteps\.([a-z0-9-]+)`)
+
 // compileError is the first of CEL's issues in one line; its own text spans several and
 // draws a caret.
-func compileError(iss *cel.Issues) error {
+func compileError(src string, iss *cel.Issues) error {
 	all := iss.Errors()
 	if len(all) == 0 {
 		return errors.New(oneLine(iss.Err().Error())) // errtext: CEL says it in several lines
 	}
 	message := strings.ReplaceAll(all[0].Message, " (in container '')", "")
 	message, _, _ = strings.Cut(message, " expecting {") // a list of all that CEL knows
-	if message == "undeclared reference to '"+varItem+"'" {
+	if message == undeclared+varItem+"'" {
 		message += ": only what is evaluated for each item of a list has one"
 	}
-	return fmt.Errorf("column %d: %s", all[0].Location.Column()+1, oneLine(message))
+	message = fmt.Sprintf("column %d: %s", all[0].Location.Column()+1, oneLine(message))
+	for _, found := range dashed.FindAllStringSubmatch(src, -1) {
+		if !identifier.MatchString(found[1]) {
+			return errors.New(message + ": write " + stepText(found[1]))
+		}
+	}
+	if all[0].Location.Column() == 0 && strings.HasPrefix(all[0].Message, undeclared) && !strings.HasPrefix(all[0].Message, undeclared+varItem+"'") {
+		return &unknownError{message}
+	}
+	return errors.New(message)
+}
+
+// undeclared is how CEL begins to say that there is no variable of a name.
+const undeclared = "undeclared reference to '"
+
+// forTemplate is an error of an expression that stands in a text.
+func forTemplate(src string, err error) error {
+	if unknown, ok := errors.AsType[*unknownError](err); ok {
+		return &Error{Expression: src, Cause: fmt.Errorf("%w: for the text ${ write $${", unknown)}
+	}
+	return err
 }
 
 func oneLine(s string) string {
@@ -82,4 +113,12 @@ func shorten(s string, n int) string {
 		return s
 	}
 	return string([]rune(s)[:n-3]) + "..."
+}
+
+// listed is the first of many names.
+func listed(names []string, most int) string {
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
 }

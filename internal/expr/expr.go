@@ -3,7 +3,9 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -45,8 +47,9 @@ type Vars struct {
 type Option func(*options)
 
 type options struct {
-	item  bool
-	meter *Meter
+	item        bool
+	meter       *Meter
+	run, inputs []string // fields that these variables have; nil: any
 }
 
 // WithItem says that the expression is evaluated for one item of a list, so it may read
@@ -82,13 +85,6 @@ func (o *options) compile(src string) (*program, error) {
 	return p, nil
 }
 
-// CheckCondition compiles src and wants its type to be bool, or unknown until it is evaluated. Its
-// error is an *Error.
-func CheckCondition(src string, with ...Option) error {
-	_, err := condition(src, optionsOf(with))
-	return err
-}
-
 // EvalCondition evaluates src to true or false. Its error is an *Error; one that wraps ErrNotBool
 // if src gave something else.
 func EvalCondition(src string, v Vars) (bool, error) { return Prepare(v).Condition(src) }
@@ -112,8 +108,14 @@ func (s *Scope) Condition(src string) (bool, error) {
 	return bool(b), nil
 }
 
+// errBare is that of a condition in what only a template needs.
+var errBare = errors.New("an expression stands here by itself: leave out ${ and }")
+
 func condition(src string, o options) (*program, error) {
 	p, err := o.compile(src)
+	if _, mistake := errors.AsType[*Error](err); mistake && strings.HasPrefix(strings.TrimSpace(src), opening) {
+		return nil, &Error{Expression: src, Cause: errBare}
+	}
 	if err != nil {
 		return nil, err
 	}

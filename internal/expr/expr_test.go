@@ -79,7 +79,7 @@ func TestRender(t *testing.T) {
 		"numbers of different types are equal":                    {`{"v":"${[inputs.whole == 2, 200 == steps.fetch.output.status, 1.5 == inputs.f, inputs.f < 2]}"}`, `{"v":[true,true,true,true]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTemplate([]byte(tc.in)); err != nil {
+			if _, err := TemplateSteps([]byte(tc.in)); err != nil {
 				t.Fatalf("check: %v", err)
 			}
 			got, err := Prepare(sample()).Template([]byte(tc.in))
@@ -101,12 +101,12 @@ func TestRender(t *testing.T) {
 func TestMistakesAreNamedInOneLine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in     string
-		check  string // error of CheckTemplate; "" if it passes
+		check  string // error of TemplateSteps; "" if it passes
 		render string
 		is     error
 	}{
 		"syntax":                   {`["${1 +}"]`, `expression "1 +": column 4: Syntax error: mismatched input '<EOF>'`, `expression "1 +": column 4: Syntax error: mismatched input '<EOF>'`, nil},
-		"unknown variable":         {`["${foo.x}"]`, `expression "foo.x": column 1: undeclared reference to 'foo'`, `expression "foo.x": column 1: undeclared reference to 'foo'`, nil},
+		"unknown variable":         {`["${foo.x}"]`, `expression "foo.x": column 1: undeclared reference to 'foo': for the text ${ write $${`, `expression "foo.x": column 1: undeclared reference to 'foo': for the text ${ write $${`, nil},
 		"wrong types":              {`["${1 + 'a'}"]`, `expression "1 + 'a'": column 3: found no matching overload for '_+_' applied to '(int, string)'`, `expression "1 + 'a'": column 3: found no matching overload for '_+_' applied to '(int, string)'`, nil},
 		"empty":                    {`["${ }"]`, `expression " ": it is empty`, `expression " ": it is empty`, nil},
 		"not ended":                {`["a ${inputs.n"]`, `expression "${inputs.n": ${ without its }`, `expression "${inputs.n": ${ without its }`, nil},
@@ -119,13 +119,13 @@ func TestMistakesAreNamedInOneLine(t *testing.T) {
 		"no JSON form":             {`["${type(1)}"]`, "", `expression "type(1)": a type has no JSON form`, nil},
 		"not a number":             {`["${0.0 / 0.0}"]`, "", `expression "0.0 / 0.0": NaN has no JSON form`, nil},
 		"keys that collide":        {`["${ {1: 1, '1': 2} }"]`, "", `expression " {1: 1, '1': 2} ": two keys of a map are "1" as text`, nil},
-		"the first of two, by key": {`{"b":"${bad1}","a":"${bad2}"}`, `expression "bad2": column 1: undeclared reference to 'bad2'`, `expression "bad2": column 1: undeclared reference to 'bad2'`, nil},
+		"the first of two, by key": {`{"b":"${bad1}","a":"${bad2}"}`, `expression "bad2": column 1: undeclared reference to 'bad2': for the text ${ write $${`, `expression "bad2": column 1: undeclared reference to 'bad2': for the text ${ write $${`, nil},
 		"raw JSON that is none":    {`["${steps.broken.output}"]`, "", `expression "steps.broken.output": not a JSON document: unexpected end of JSON input`, nil},
 		"not JSON":                 {`{"a":`, `not a JSON document: unexpected EOF`, `not a JSON document: unexpected EOF`, ErrTemplate},
 		"two documents":            {`{} {}`, `not a JSON document: text after it`, `not a JSON document: text after it`, ErrTemplate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := CheckTemplate([]byte(tc.in))
+			_, err := TemplateSteps([]byte(tc.in))
 			if diff := cmp.Diff(tc.check, text(err)); diff != "" {
 				t.Errorf("check: %s", diff)
 			}
@@ -154,7 +154,7 @@ func TestConditions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		src     string
 		want    bool
-		check   bool // CheckCondition accepts it
+		check   bool // ConditionSteps accepts it
 		eval    bool // EvalCondition accepts it
 		notBool bool
 	}{
@@ -173,7 +173,7 @@ func TestConditions(t *testing.T) {
 		"an empty condition":               {src: ``},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckCondition(tc.src); (err == nil) != tc.check {
+			if _, err := ConditionSteps(tc.src); (err == nil) != tc.check {
 				t.Errorf("check: %v", err)
 			}
 			got, err := EvalCondition(tc.src, sample())
@@ -187,8 +187,41 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// mutation: an error without a hint makes this fail, and so does a hint where it does not help.
+func TestAMistakeThatIsOftenMadeSaysWhatToWrite(t *testing.T) {
+	const escape, bare = ": for the text ${ write $${", ": an expression stands here by itself: leave out ${ and }"
+	template := func(src string) error { _, err := TemplateSteps([]byte(`["${` + src + `}"]`)); return err }
+	list := func(src string) error { _, err := ListSteps("${" + src + "}"); return err }
+	condition := func(src string) error { _, err := ConditionSteps(src); return err }
+	for name, c := range map[string]struct {
+		check func(src string) error
+		src   string
+		want  string // at the end; none of the hints if it is ""
+	}{
+		"a shell's variable":          {template, "HOME", escape},
+		"with more of it":             {template, "HOME.x", escape},
+		"another one, of a function":  {template, "1 + size2(HOME)", ""},
+		"in a list":                   {list, "HOME", ""},
+		"in a condition":              {condition, "HOME", ""},
+		"a condition like a template": {condition, " ${inputs.yes}", bare},
+		"a brace in a condition":      {condition, "{1: ${", ""},
+		"a step with a dash":          {template, "steps.sign-off.output", `: write steps["sign-off"]`},
+		"in a condition with a dash":  {condition, "1 == 1 && steps.sign-off.output", `: write steps["sign-off"]`},
+		"a step that begins with one": {condition, "steps.-a.output", `: write steps["-a"]`},
+		"a step with a digit":         {list, "steps.2nd.output", `: write steps["2nd"]`},
+		"a difference":                {condition, "steps.a.output-off == 1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := text(c.check(c.src))
+			if got == "" || !strings.HasSuffix(got, c.want) || c.want == "" && (strings.Contains(got, "write") || strings.Contains(got, "leave out")) {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
 // mutation: condition without its check of the type makes "a string is not a bool"
-// pass CheckCondition.
+// pass ConditionSteps.
 
 func TestNilVariablesAreEmpty(t *testing.T) {
 	got, err := Prepare(Vars{}).Template([]byte(`"${[inputs, steps, run]}"`))
@@ -223,13 +256,13 @@ func TestGoNumbersAreTaken(t *testing.T) {
 func TestAnExpressionInAKeyIsNoneForRender(t *testing.T) {
 	const template = `{"${inputs.n}":1}`
 	var wrong *Error
-	if err := CheckTemplate([]byte(template)); !errors.As(err, &wrong) || wrong.Expression != "${inputs.n}" {
+	if _, err := TemplateSteps([]byte(template)); !errors.As(err, &wrong) || wrong.Expression != "${inputs.n}" {
 		t.Errorf("check: %v", err)
 	}
 	if got, err := Prepare(sample()).Template([]byte(template)); err != nil || string(got) != template {
 		t.Errorf("render: %s, %v", got, err)
 	}
-	if err := CheckTemplate([]byte(`{"${":1}`)); !errors.As(err, &wrong) {
+	if _, err := TemplateSteps([]byte(`{"${":1}`)); !errors.As(err, &wrong) {
 		t.Errorf("a key that begins like one: %v", err)
 	}
 }

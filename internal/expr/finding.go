@@ -202,14 +202,10 @@ func keysOf(m traits.Mapper) string {
 		keys = append(keys, shorten(fmt.Sprint(it.Next().Value()), shownKey))
 	}
 	slices.Sort(keys)
-	switch n := len(keys) - shownKeys; {
-	case len(keys) == 0:
+	if len(keys) == 0 {
 		return "no keys"
-	case n > 0:
-		return fmt.Sprintf("%s and %d more", strings.Join(keys[:shownKeys], ", "), n)
-	default:
-		return strings.Join(keys, ", ")
 	}
+	return listed(keys, shownKeys)
 }
 
 // signature is a call with the types of its operands in their places.

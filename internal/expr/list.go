@@ -28,17 +28,10 @@ const (
 	MaxListCost = 1_000_000
 )
 
-// CheckList compiles src, which is one ${expression} with nothing around it, and wants its type to
-// be a list, or unknown until it is evaluated. Its error is an *Error.
-func CheckList(src string, with ...Option) error {
-	_, err := list(src, optionsOf(with))
-	return err
-}
-
-// List evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64,
-// float64, string, []any and map[string]any. They are nobody else's, so they may be kept, and they
-// stand for Vars.Item without a conversion. To write them as JSON and read them back does not give
-// the same: 2.0 would become 2, which is an int.
+// List evaluates src, one ${expression} with nothing around it, to the items of a list: nil, bool,
+// int64, uint64, float64, string, []any and map[string]any. They are nobody else's, so they may be
+// kept, and they stand for Vars.Item without a conversion. To write them as JSON and read them back
+// does not give the same: 2.0 would become 2, which is an int.
 //
 // Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if
 // the list is beyond the bounds.
@@ -60,16 +53,18 @@ func (s *Scope) List(src string) ([]any, error) {
 	return items, nil
 }
 
-// ListSteps lists the steps that src reads, as ConditionSteps does. Its error is that of CheckList.
+// ListSteps checks src, whose type is to be a list, or unknown until it is evaluated. It lists the
+// steps that src reads, as ConditionSteps does. Its error is an *Error, or ErrUnread.
 func ListSteps(src string, with ...Option) ([]string, error) {
-	p, err := list(src, optionsOf(with))
+	o := optionsOf(with)
+	p, err := list(src, o)
 	if err != nil {
 		return nil, err
 	}
-	return p.steps, nil
+	return p.steps, p.fieldsKnown(o)
 }
 
-// ListOutputs says which outputs src reads. Its error is that of CheckList.
+// ListOutputs says which outputs src reads. Its error is an *Error, or ErrUnread.
 func ListOutputs(src string, with ...Option) (Outputs, error) {
 	p, err := list(src, optionsOf(with))
 	if err != nil {

@@ -36,7 +36,7 @@ func TestEvalListGivesTheItemsWithTheirTypes(t *testing.T) {
 		"spaces inside":        {`${ [1] }`, []any{int64(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckList(tc.src); err != nil {
+			if _, err := ListSteps(tc.src); err != nil {
 				t.Fatalf("check: %v", err)
 			}
 			got, err := Prepare(sample()).List(tc.src)
@@ -50,13 +50,13 @@ func TestEvalListGivesTheItemsWithTheirTypes(t *testing.T) {
 	}
 }
 
-// mutation: list without its check of the type makes "a map literal" pass CheckList.
+// mutation: list without its check of the type makes "a map literal" pass ListSteps.
 // mutation: list that takes text beside the expression makes "a space before it" pass.
 func TestMistakesOfAListAreNamedInOneLine(t *testing.T) {
 	const form = "it must be one ${...} with nothing before or after it"
 	for name, tc := range map[string]struct {
 		src   string
-		check string // error of CheckList; "" if it passes
+		check string // error of ListSteps; "" if it passes
 		eval  string
 		is    error
 	}{
@@ -91,7 +91,8 @@ func TestMistakesOfAListAreNamedInOneLine(t *testing.T) {
 		"no item here":          {`${[item]}`, `expression "[item]": column 2: undeclared reference to 'item': only what is evaluated for each item of a list has one`, `expression "[item]": column 2: undeclared reference to 'item': only what is evaluated for each item of a list has one`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.check, text(CheckList(tc.src))); diff != "" {
+			_, err := ListSteps(tc.src)
+			if diff := cmp.Diff(tc.check, text(err)); diff != "" {
 				t.Errorf("check: %s", diff)
 			}
 			items, err := Prepare(atTheBounds(t)).List(tc.src)

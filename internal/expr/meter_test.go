@@ -46,8 +46,8 @@ func TestAMeterBoundsWhatIsCompiled(t *testing.T) {
 		"what a condition reads":    func(o Option) error { _, err := ConditionOutputs("true", o); return err },
 		"a list":                    func(o Option) error { _, err := ListSteps("${[1]}", o); return err },
 		"what a list reads":         func(o Option) error { _, err := ListOutputs("${[1]}", o); return err },
-		"what is no expression":     func(o Option) error { return CheckCondition("1 +", o) },
-		"what is not worth a pause": func(o Option) error { return CheckTemplate([]byte(`{"a":"${1}"}`), o) },
+		"what is no expression":     func(o Option) error { _, err := ConditionSteps("1 +", o); return err },
+		"what is not worth a pause": func(o Option) error { _, err := TemplateSteps([]byte(`{"a":"${1}"}`), o); return err },
 	} {
 		if err := f(Metered(&Meter{Most: 1})); !errors.Is(err, ErrUnread) {
 			t.Errorf("%s: %v", name, err)

@@ -36,7 +36,7 @@ func TestItemIsAVariableWhereThereIsOne(t *testing.T) {
 		"its absent keys may default": {`{"v":"${item.?id.orValue('none')}"}`, map[string]any{}, `{"v":"none"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTemplate([]byte(tc.in), WithItem); err != nil {
+			if _, err := TemplateSteps([]byte(tc.in), WithItem); err != nil {
 				t.Fatalf("check: %v", err)
 			}
 			got, err := Prepare(withItem(tc.item)).Template([]byte(tc.in))
@@ -62,7 +62,9 @@ func TestItemIsAVariableWhereThereIsOne(t *testing.T) {
 func TestThereIsNoItemElsewhere(t *testing.T) {
 	const want = `expression "item.x": column 1: undeclared reference to 'item': only what is evaluated for each item of a list has one`
 	raw, src := []byte(`{"v":"${item.x}"}`), "item.x"
-	if err := errors.Join(CheckTemplate(raw, WithItem), CheckCondition(src, WithItem)); err != nil { // it is in the cache now
+	_, cached := TemplateSteps(raw, WithItem)
+	_, cachedCondition := ConditionSteps(src, WithItem)
+	if err := errors.Join(cached, cachedCondition); err != nil {
 		t.Fatal(err)
 	}
 	_, steps := TemplateSteps(raw)
@@ -72,14 +74,14 @@ func TestThereIsNoItemElsewhere(t *testing.T) {
 	_, outputsOfCondition := ConditionOutputs(src)
 	_, evaluated := EvalCondition(src, Vars{Item: map[string]any{"x": true}})
 	for name, err := range map[string]error{
-		"CheckTemplate": CheckTemplate(raw), "TemplateSteps": steps, "TemplateOutputs": outputs, "Render": rendered,
-		"CheckCondition": CheckCondition(src), "ConditionSteps": stepsOfCondition, "ConditionOutputs": outputsOfCondition, "EvalCondition": evaluated,
+		"TemplateSteps": steps, "TemplateOutputs": outputs, "Render": rendered,
+		"ConditionSteps": stepsOfCondition, "ConditionOutputs": outputsOfCondition, "EvalCondition": evaluated,
 	} {
 		if diff := cmp.Diff(want, text(err)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if err := CheckTemplate([]byte(`"${[1].map(item, item)}"`)); err != nil {
+	if _, err := TemplateSteps([]byte(`"${[1].map(item, item)}"`)); err != nil {
 		t.Errorf("the name is free: %v", err)
 	}
 }
@@ -91,7 +93,7 @@ func TestWhereThereIsAnItemEveryFunctionKnowsIt(t *testing.T) {
 	of, errOf := ConditionSteps(src, WithItem)
 	outputsOf, errOutputsOf := ConditionOutputs(src, WithItem)
 	items, errItems := ListSteps("${"+src+"}", WithItem)
-	if err := errors.Join(err, errOutputs, errOf, errOutputsOf, errItems, CheckCondition(src, WithItem), CheckList("${"+src+"}", WithItem)); err != nil {
+	if err := errors.Join(err, errOutputs, errOf, errOutputsOf, errItems); err != nil {
 		t.Fatal(err)
 	}
 	a := []string{"a"}

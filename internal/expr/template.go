@@ -12,14 +12,6 @@ import (
 	"strings"
 )
 
-// CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps
-// ErrTemplate or ErrTooLarge.
-func CheckTemplate(raw []byte, with ...Option) error {
-	r := renderer{options: optionsOf(with), check: true, value: func(*program) (any, error) { return nil, nil }}
-	_, err := r.document(raw)
-	return err
-}
-
 // evaluation is what the expressions of one template share.
 type evaluation struct {
 	activation map[string]any
@@ -138,7 +130,7 @@ func (r *renderer) expression(src string) (any, error) {
 	}
 	p, err := r.compile(src)
 	if err != nil {
-		return nil, err
+		return nil, forTemplate(src, err)
 	}
 	r.compiled += p.cost
 	v, err := r.value(p)

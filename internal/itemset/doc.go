@@ -23,7 +23,7 @@
 //
 // # Cost
 //
-// Contains takes time in the logarithm of the number of ranges. Changes, Len, Union and Minus copy
+// Contains takes time in the logarithm of the number of ranges. Changes, Len and Union copy
 // or visit the ranges, 4 bytes each and never more than 5,000; none looks at single items. Every
 // function is total: an index outside 0..MaxItems-1 is in no set, and adding it does nothing.
 package itemset

@@ -133,30 +133,6 @@ func (s Set) Union(t Set) Set {
 	return Set{out}
 }
 
-// Minus is the indices that are in s and not in t.
-func (s Set) Minus(t Set) Set {
-	var out []span
-	next := 0 // the first of t's spans that does not end before p starts
-	for _, p := range s.spans {
-		for next < len(t.spans) && t.spans[next].last < p.first {
-			next++
-		}
-		for _, q := range t.spans[next:] {
-			if q.first > p.last {
-				break
-			}
-			if p.first < q.first {
-				out = append(out, span{p.first, q.first - 1})
-			}
-			p.first = q.last + 1
-		}
-		if p.first <= p.last {
-			out = append(out, p)
-		}
-	}
-	return Set{out}
-}
-
 // reaching is the number of the first span that ends at i or after it.
 func (s Set) reaching(i int) int {
 	at, _ := slices.BinarySearchFunc(s.spans, i, func(p span, i int) int { return cmp.Compare(int(p.last), i) })

@@ -103,7 +103,7 @@ func TestInputsAreNotNestedDeep(t *testing.T) {
 	}
 }
 
-// mutation: keys that CheckTemplate does not look at make this fail.
+// mutation: a renderer that does not look at keys where it checks makes this fail.
 func TestAnExpressionInAKeyIsRefused(t *testing.T) {
 	out := advance(t, newRun(newStep("a", input(`{"x":{"${inputs.name}":1}}`))), epoch)
 	got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)

@@ -61,7 +61,7 @@ func checkCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
-	flags.StringVarP(&f.file, "filename", "f", "", "File with LockPolicies, WorkflowRuns and Semaphores to judge together with the cluster; - is standard input.")
+	flags.StringVarP(&f.file, "filename", "f", "", "File with WorkflowRuns, Workflows, Schedules, LockPolicies and Semaphores to judge with the cluster; - is standard input.")
 	flags.BoolVar(&f.pre, "pre", false, "Before installing: only what must be there before.")
 	flags.StringVarP(&f.format, "output", "o", formatTable, "Format: table, json or prometheus.")
 	a.nats.bind(cmd)

@@ -122,6 +122,14 @@ func ObjectName(workflow, revision string) string { return workflow + "-" + revi
 // Parameters are those of the version.
 func (c *Content) Parameters() []v1alpha1.Parameter { return c.parameters }
 
+// InputNames are the inputs that a run may have; nil: the version declares no parameters.
+func (c *Content) InputNames() (names []string) {
+	for i := range c.parameters {
+		names = append(names, c.parameters[i].Name)
+	}
+	return names
+}
+
 // Effective is a run as the core sees it: with the steps of the template, and the inputs that
 // Inputs has made. The run is not changed, and shares what it has with the result.
 func (c *Content) Effective(run *v1alpha1.WorkflowRun, inputs []byte) *v1alpha1.WorkflowRun {

@@ -68,7 +68,7 @@ func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 		return nil, nil, fmt.Errorf("register kinds: %w", err)
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"WorkflowRun", "StepApproval"} {
+	for _, kind := range []string{"WorkflowRun", "StepApproval", "Workflow", "Schedule"} {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	mapper.Add(v1alpha1.GroupVersion.WithKind("Semaphore"), meta.RESTScopeRoot)

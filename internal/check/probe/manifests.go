@@ -29,7 +29,7 @@ import (
 const maxManifests = 100
 
 // errManifest is returned for a file that cannot be judged. No retry helps.
-var errManifest = errors.New("need WorkflowRuns, LockPolicies or Semaphores of " + v1alpha1.GroupVersion.String())
+var errManifest = errors.New("need WorkflowRuns, Workflows, Schedules, LockPolicies or Semaphores of " + v1alpha1.GroupVersion.String())
 
 // Manifests decodes the objects of a file. Fields that the kinds do not have are errors.
 func Manifests(r io.Reader) ([]client.Object, error) {
@@ -88,7 +88,8 @@ func manifest(text []byte) (client.Object, error) {
 	}
 	kinds := map[schema.GroupVersionKind]client.Object{
 		v1alpha1.GroupVersion.WithKind("WorkflowRun"): &v1alpha1.WorkflowRun{}, v1alpha1.GroupVersion.WithKind("LockPolicy"): &v1alpha1.LockPolicy{},
-		v1alpha1.GroupVersion.WithKind("Semaphore"): &v1alpha1.Semaphore{},
+		v1alpha1.GroupVersion.WithKind("Semaphore"): &v1alpha1.Semaphore{}, v1alpha1.GroupVersion.WithKind("Workflow"): &v1alpha1.Workflow{},
+		v1alpha1.GroupVersion.WithKind("Schedule"): &v1alpha1.Schedule{},
 	}
 	o, ok := kinds[kind.GroupVersionKind()]
 	if !ok {
@@ -111,7 +112,8 @@ func Decode(text []byte, into any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// manifests has the API server judge the objects of the files, in dry runs.
+// manifests has the API server judge the objects of the files, in dry runs, and then their specs as
+// the operator does.
 func (k *kube) manifests(ctx context.Context, o Options) []check.Manifest {
 	var all []check.Manifest
 	for _, object := range o.Manifests {
@@ -120,20 +122,34 @@ func (k *kube) manifests(ctx context.Context, o Options) []check.Manifest {
 		switch one := object.(type) {
 		case *v1alpha1.LockPolicy:
 			m.Policy = one
-		case *v1alpha1.WorkflowRun: // the others have no namespace
-			one.Namespace = cmp.Or(one.Namespace, o.Namespace)
+		case *v1alpha1.WorkflowRun, *v1alpha1.Workflow, *v1alpha1.Schedule: // the others have no namespace
+			object.SetNamespace(cmp.Or(object.GetNamespace(), o.Namespace))
 		}
-		said := k.dryRun(ctx, object)
-		switch {
-		case said == nil:
-		case apierrors.IsInvalid(said), apierrors.IsBadRequest(said), apierrors.IsTooManyRequests(said), apierrors.IsForbidden(said) && strings.Contains(said.Error(), "Policy"):
-			m.Refused = said.Error()
-		default:
-			m.Unread = unread("a dry run", said)
-		}
+		k.judge(ctx, object, &m)
 		all = append(all, m)
 	}
 	return all
+}
+
+func (k *kube) judge(ctx context.Context, object client.Object, m *check.Manifest) {
+	said := k.dryRun(ctx, object)
+	if said != nil && refused(said) {
+		m.Refused = said.Error()
+		return
+	}
+	problems, open := problemsOf(object)
+	switch m.Open = open; {
+	case len(problems) > 0:
+		m.Refused = "InvalidSpec: " + strings.Join(problems, "; ")
+	case said != nil:
+		m.Unread = unread("a dry run", said)
+	}
+}
+
+// refused says whether the API server would not take an object, and not only this time.
+func refused(said error) bool {
+	return apierrors.IsInvalid(said) || apierrors.IsBadRequest(said) || apierrors.IsTooManyRequests(said) ||
+		apierrors.IsForbidden(said) && strings.Contains(said.Error(), "Policy")
 }
 
 // dryRun creates the object, or updates the one that is there.

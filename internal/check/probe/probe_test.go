@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +39,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // bad is what failed or could not be told.
@@ -271,6 +274,18 @@ func TestGather_Broken(t *testing.T) {
 		"a Semaphore in a file": {func(i *installation) { i.files = []client.Object{semaphore(3)} }, map[check.Code]check.Verdict{}},
 		"a Semaphore in a file, and it is refused": {func(i *installation) {
 			i.files = []client.Object{semaphore(-1)}
+		}, map[check.Code]check.Verdict{check.ManifestTaken: failed}},
+		"runs, a Workflow and a Schedule in a file": {func(i *installation) {
+			i.files = sampled(i.t, "diamond.yaml", "fan-out.yaml", "template.yaml", "schedule.yaml", "sign-off.yaml")
+		}, map[check.Code]check.Verdict{}},
+		// mutation: manifests that only makes a dry run makes this fail.
+		"a run in a file that would end as InvalidSpec": {func(i *installation) {
+			i.files = sampled(i.t, "diamond.yaml")
+			for _, o := range i.files {
+				if run, ok := o.(*v1alpha1.WorkflowRun); ok {
+					run.Spec.Steps[0].DependsOn = []string{run.Spec.Steps[len(run.Spec.Steps)-1].Name}
+				}
+			}
 		}, map[check.Code]check.Verdict{check.ManifestTaken: failed}},
 		"Reject without a webhook": {func(i *installation) {
 			p := classes("one", "a")
@@ -677,4 +692,21 @@ func TestTheGuardRefusesWrites(t *testing.T) {
 			t.Errorf("%s: %v", url, !want)
 		}
 	}
+}
+
+// sampled are the objects of some of the samples.
+func sampled(t *testing.T, names ...string) (all []client.Object) {
+	t.Helper()
+	for _, name := range names {
+		data, err := os.ReadFile(testenv.Root("config", "samples", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := Manifests(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, objects...)
+	}
+	return all
 }

@@ -3,8 +3,6 @@
 package schedule
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -147,30 +145,13 @@ func (m *memory) table(timing *v1alpha1.ScheduleTiming) (*cron.Timetable, error)
 	if t, ok := m.tables[key]; ok {
 		return t, nil
 	}
-	t, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
+	t, err := schedule.Timetable(timing)
 	if err != nil {
-		return nil, named(err)
+		return nil, err
 	}
 	if len(m.tables) >= maxTables {
 		clear(m.tables)
 	}
 	m.tables[key] = t
 	return t, nil
-}
-
-// named gives the errors of a timetable the names of fields.
-func named(err error) error {
-	list, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var all []error
-	for _, e := range list.Unwrap() {
-		field := "spec.timeZone"
-		if wrong, ok := errors.AsType[*cron.FieldError](e); ok && wrong.Index >= 0 {
-			field = fmt.Sprintf("spec.cron[%d]", wrong.Index)
-		}
-		all = append(all, fmt.Errorf("%s: %w", field, e))
-	}
-	return errors.Join(all...)
 }

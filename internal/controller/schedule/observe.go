@@ -22,7 +22,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/cron"
 	"github.com/syncopate-dev/syncopate/internal/expr"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
@@ -70,15 +69,8 @@ func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why st
 	if err != nil {
 		return nil, cut(err.Error())
 	}
-	if spec.StopWhen != "" {
-		if err := expr.CheckCondition(spec.StopWhen); err != nil {
-			return nil, cut("spec.stopWhen: " + err.Error())
-		}
-	}
-	if b := spec.Backfill; b != nil {
-		if problem := bounds.YearProblem(b.To.Time); problem != "" {
-			return nil, "spec.backfill.to: " + problem // a status that has it could not be written
-		}
+	if problem := schedule.Problem(spec); problem != "" {
+		return nil, cut(problem)
 	}
 	return t, ""
 }

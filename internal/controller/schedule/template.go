@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
@@ -41,34 +40,12 @@ func runOf(s *v1alpha1.Schedule, slot time.Time, local string) (*v1alpha1.Workfl
 	if by, ok := s.Annotations[v1alpha1.AnnotationCreatedBy]; ok {
 		run.Annotations[v1alpha1.AnnotationCreatedBy] = by
 	}
-	strict, err := kjson.UnmarshalStrict(template.Spec.Raw, &run.Spec)
-	if err := errors.Join(append(strict, err)...); err != nil {
+	spec, err := schedule.RunSpec(template)
+	if err != nil {
 		return nil, fmt.Errorf("%w.spec: %w", errTemplate, err)
 	}
-	if fields := notInTemplates(&run.Spec); len(fields) > 0 {
-		return nil, fmt.Errorf("%w.spec: a schedule has no %s", errTemplate, strings.Join(fields, ", "))
-	}
+	run.Spec = spec
 	return run, setInput(run, template.SlotInput, local)
-}
-
-// notInTemplates are fields that are of one run only. A run with a time to live may be gone before
-// it is known that it was created.
-func notInTemplates(spec *v1alpha1.WorkflowRunSpec) (fields []string) {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"startFrom", spec.StartFrom != nil},
-		{"idempotencyKey", spec.IdempotencyKey != ""},
-		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
-		{"suspend", spec.Suspend},
-		{"shutdown", spec.Shutdown != ""},
-	} {
-		if f.set {
-			fields = append(fields, f.name)
-		}
-	}
-	return fields
 }
 
 func setInput(run *v1alpha1.WorkflowRun, name, value string) error {

@@ -249,6 +249,7 @@ func (r *Reconciler) problemsOf(ctx context.Context, w *v1alpha1.Workflow, c *te
 	problems := c.Problems()
 	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
 	plan := dag.Of(run)
+	plan.Inputs = c.InputNames()
 	found, err := dag.ValidateAt(run, &plan, dag.Top, func() (rest func() bool, leave func(), err error) { return r.Aside.Work(ctx, w.Namespace) })
 	if err != nil {
 		return nil, err

@@ -220,14 +220,15 @@ func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 	}
 	bad := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "bad"}, Spec: v1alpha1.WorkflowSpec{
 		Parameters: []v1alpha1.Parameter{{Name: "n", Pattern: "("}, {Name: "large", Pattern: strings.Repeat(".{999}", 42)}},
-		Template:   v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", DependsOn: []string{"b"}, Job: &v1alpha1.Job{Topic: "t"}}}},
+		Template:   v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", DependsOn: []string{"b"}, When: "inputs.nn == 1", Job: &v1alpha1.Job{Topic: "t"}}}},
 	}}
 	w.must(w.client.Create(t.Context(), bad))
 	bad = w.reconcile(bad)
 	for kind, status := range map[string]metav1.ConditionStatus{v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionStalled: metav1.ConditionTrue} {
 		c := meta.FindStatusCondition(bad.Status.Conditions, kind)
 		if c == nil || c.Status != status || c.Reason != v1alpha1.ReasonInvalidTemplate ||
-			!strings.Contains(c.Message, "spec.parameters[0].pattern") || !strings.Contains(c.Message, "spec.parameters[1].pattern: too large") || !strings.Contains(c.Message, `spec.template.steps[0].dependsOn[0]: there is no step "b"`) {
+			!strings.Contains(c.Message, "spec.parameters[0].pattern") || !strings.Contains(c.Message, "spec.parameters[1].pattern: too large") || !strings.Contains(c.Message, `spec.template.steps[0].dependsOn[0]: there is no step "b"`) ||
+			kind == v1alpha1.ConditionReady && !strings.Contains(c.Message, `inputs has no field "nn"; it has large, n`) {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -92,7 +92,7 @@ func saysWork(spec *v1alpha1.WorkflowRunSpec) bool {
 // child checks a step that is a child run, with all that is nested in it.
 func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	if v.object(field+".inputs", run.Inputs, bounds.MaxJobInputBytes) {
-		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs), v.meter)
+		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs), v.place(i)...)
 		v.references(i, field+".inputs", names, err)
 	}
 	if v.nest.Level >= maxLevels {

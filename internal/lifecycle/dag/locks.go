@@ -42,7 +42,7 @@ func (v *validator) lock(i int, field string, r *v1alpha1.LockRequest, with []ex
 		v.add(field, "%s", problem)
 		return
 	}
-	names, err := expr.TemplateSteps(LockTemplate(*r), append(with, v.meter)...)
+	names, err := expr.TemplateSteps(LockTemplate(*r), append(v.place(i), with...)...)
 	if i < 0 && err == nil && len(names) > 0 {
 		v.add(field, "it is taken before any step begins, and cannot read steps")
 		return

@@ -19,6 +19,7 @@ type Plan struct {
 	Deps       [][]int        // what a step waits for
 	Dependents [][]int        // what waits for a step
 	Broken     []bool         // depends on a step that does not exist, or from the other list
+	Inputs     []string       // which inputs there may be; nil: any
 }
 
 // Steps are all steps of a run: spec.steps, then spec.finally.

@@ -36,7 +36,10 @@ var (
 	topicName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 )
 
-const maxTopicChars = 100
+const (
+	maxTopicChars = 100
+	maxStepName   = 40
+)
 
 // Validate lists what is wrong with a spec, each with its field, in spec order; empty: it
 // can be run. nest says where the run is among those that are nested. Not whole: the meter had no
@@ -179,7 +182,7 @@ func (v *validator) step(i int) {
 	v.dependencies(i, field+".dependsOn")
 	v.locks(i, field+".locks", s.Locks)
 	if s.When != "" {
-		names, err := expr.ConditionSteps(s.When, v.meter)
+		names, err := expr.ConditionSteps(s.When, v.place(i)...)
 		v.references(i, field+".when", names, err)
 	}
 	v.kind(i, field)
@@ -214,7 +217,7 @@ func (v *validator) job(i int, field string, job *v1alpha1.Job) {
 			quote(job.Topic), maxTopicChars)
 	}
 	if v.object(field+".input", job.Input, bounds.MaxJobInputBytes) {
-		names, err := expr.TemplateSteps(bounds.Raw(job.Input), append(WithItem(&v.plan.Steps[i]), v.meter)...)
+		names, err := expr.TemplateSteps(bounds.Raw(job.Input), append(v.place(i), WithItem(&v.plan.Steps[i])...)...)
 		v.references(i, field+".input", names, err)
 	}
 }
@@ -224,7 +227,7 @@ func (v *validator) forEach(i int, field string) {
 	if f == nil {
 		return
 	}
-	names, err := expr.ListSteps(f.Items, v.meter)
+	names, err := expr.ListSteps(f.Items, v.place(i)...)
 	v.references(i, field+".items", names, err)
 	if f.MaxParallel < 0 || f.MaxParallel > bounds.MaxItemsParallel {
 		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, bounds.MaxItemsParallel)
@@ -241,14 +244,14 @@ func (v *validator) outputs() {
 	if !v.object("spec.outputs", v.run.Spec.Outputs, bounds.MaxJobInputBytes) {
 		return
 	}
-	names, err := expr.TemplateSteps(raw, v.meter)
+	names, err := expr.TemplateSteps(raw, v.place(-1)...)
 	if err != nil {
 		v.wrong("spec.outputs", err)
 		return
 	}
 	for _, name := range names {
 		if j, known := v.plan.Index[name]; !known || v.plan.IsFinally(j) {
-			v.add("spec.outputs", "there is no step %s in spec.steps", quote(name))
+			v.add("spec.outputs", "there is no step %s in spec.steps%s", quote(name), v.isIt(name))
 		}
 	}
 }
@@ -268,7 +271,7 @@ func (v *validator) references(i int, field string, names []string, err error) {
 		j, known := v.plan.Index[name]
 		switch {
 		case !known:
-			v.add(field, "there is no step %s", quote(name))
+			v.add(field, "there is no step %s%s", quote(name), v.isIt(name))
 		case j == i:
 			v.add(field, "the step reads its own state")
 		case !slices.Contains(sees, j):
@@ -289,7 +292,7 @@ func (v *validator) dependencies(i int, field string) {
 		case name == s.Name:
 			v.add(at, "step %s depends on itself", quote(name))
 		case !known:
-			v.add(at, "there is no step %s", quote(name))
+			v.add(at, "there is no step %s%s", quote(name), v.isIt(name))
 		case v.plan.IsFinally(i) && !v.plan.IsFinally(j):
 			v.add(at, "%s is not a finally step: all other steps are over when these begin", quote(name))
 		case v.plan.IsFinally(j) && !v.plan.IsFinally(i):

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 )
@@ -48,6 +50,37 @@ func TestValidateAt_TakesADeskForWhatTakesLong(t *testing.T) {
 			}
 			if used := c.asked == 1 && c.desk == nil; used != (left == 1) || used != (rests >= min(50, c.time)) {
 				t.Errorf("left %d times after %d rests", left, rests)
+			}
+		})
+	}
+}
+
+// mutation: a message without the name that is nearest, or one that names what is far, makes this
+// fail.
+func TestValidate_NamesWhatMayBeMeant(t *testing.T) {
+	job := &v1alpha1.Job{Topic: "t"}
+	for name, c := range map[string]struct {
+		step    v1alpha1.Step
+		outputs string
+		want    string
+	}{
+		"a typo in dependsOn":      {v1alpha1.Step{DependsOn: []string{"fetsh"}}, "", `spec.steps[2].dependsOn[0]: there is no step "fetsh"; is it "fetch"?`},
+		"a typo in an expression":  {v1alpha1.Step{DependsOn: []string{"fetch"}, When: "steps.fetc.output"}, "", `spec.steps[2].when: there is no step "fetc"; is it "fetch"?`},
+		"a typo in outputs":        {v1alpha1.Step{}, "${steps.parsed.output}", `spec.outputs: there is no step "parsed" in spec.steps; is it "parse"?`},
+		"letters in another order": {v1alpha1.Step{DependsOn: []string{"ftech"}}, "", `there is no step "ftech"; is it "fetch"?`},
+		"nothing like it":          {v1alpha1.Step{DependsOn: []string{"ghost"}}, "", `spec.steps[2].dependsOn[0]: there is no step "ghost"`},
+		"a step that is not meant": {v1alpha1.Step{}, "${steps.clean.output}", `spec.outputs: there is no step "clean" in spec.steps`},
+		"a short name":             {v1alpha1.Step{DependsOn: []string{"b"}}, "", `spec.steps[2].dependsOn[0]: there is no step "b"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.step.Name, c.step.Job = "a", job
+			run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{{Name: "fetch", Job: job}, {Name: "parse", Job: job}, c.step}}}
+			run.Spec.Finally = []v1alpha1.Step{{Name: "clean", Job: job}}
+			run.Spec.Outputs = &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"x": %q}`, c.outputs)}
+			plan := Of(run)
+			problems, _ := Validate(run, &plan, Top, nil)
+			if got := strings.Join(problems, "\n"); got != c.want && (!strings.HasPrefix(c.want, "there") || !strings.HasSuffix(got, c.want)) {
+				t.Errorf("%s", got)
 			}
 		})
 	}

@@ -89,7 +89,7 @@ func takenOver(was *v1alpha1.WorkflowRun, plan *dag.Plan) []v1alpha1.StepStatus 
 	steps := status.Align(plan.Steps, was.Status.Steps)
 	is := make([]bool, len(steps))
 	for i := range is {
-		is[i] = done(&steps[i])
+		is[i] = Done(&steps[i])
 	}
 	var taken []v1alpha1.StepStatus
 	for i := range plan.Main {
@@ -109,7 +109,8 @@ func allDone(is []bool, which []int) bool {
 	return true
 }
 
-func done(s *v1alpha1.StepStatus) bool {
+// Done says whether a run that starts from that of the step may take it over.
+func Done(s *v1alpha1.StepStatus) bool {
 	return (s.Phase == v1alpha1.StepSucceeded || s.Phase == v1alpha1.StepSkipped) && s.OutputRef == nil &&
 		!document.Deeper(bounds.Raw(s.Output), bounds.MaxInputDepth)
 }

@@ -4,6 +4,7 @@ package actions
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -106,6 +107,50 @@ func TestADelayThatIsOverIsNotBegunAgain(t *testing.T) {
 	was.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &metav1.Time{Time: time.Unix(1, 0)}}
 	if _, err := AgainFrom(was); err != nil {
 		t.Errorf("what is done is taken over: %v", err)
+	}
+}
+
+// The operator refuses such a run: it has nothing to do.
+//
+// mutation: AgainFrom that does not look at the steps makes this fail.
+func TestAgainFromRefusesARunWithNothingLeftToDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		phases  string // of the steps, S or F; the last is of spec.finally
+		ref     bool   // the steps are those of a Workflow
+		large   bool   // the output of the first is in the object store
+		useless bool
+	}{
+		"all is done":                         {phases: "SSS", useless: true},
+		"a step failed":                       {phases: "SFS"},
+		"the clean-up failed":                 {phases: "SSF", useless: true},
+		"an output that is not taken over":    {phases: "SSS", large: true},
+		"all of a Workflow's":                 {phases: "SSS", ref: true, useless: true},
+		"a Workflow's, of steps not known":    {phases: "SSF", ref: true},
+		"a status that has no steps":          {phases: ""},
+		"a Workflow's status with no steps":   {phases: "", ref: true},
+		"a status that has not all its steps": {phases: "S"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := &v1alpha1.WorkflowRun{}
+			was.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &metav1.Time{Time: time.Unix(1, 0)}}
+			if was.Spec.WorkflowRef = &(v1alpha1.WorkflowReference{Name: "w"}); !c.ref {
+				was.Spec.WorkflowRef, was.Spec.Steps, was.Spec.Finally = nil, []v1alpha1.Step{{Name: "s0"}, {Name: "s1"}}, []v1alpha1.Step{{Name: "s2"}}
+			}
+			for i, phase := range c.phases {
+				s := v1alpha1.StepStatus{Name: fmt.Sprintf("s%d", i), Phase: v1alpha1.StepSucceeded}
+				if phase == 'F' {
+					s.Phase = v1alpha1.StepFailed
+				}
+				if c.large && i == 0 {
+					s.OutputRef = &v1alpha1.OutputReference{Name: "o"}
+				}
+				was.Status.Steps = append(was.Status.Steps, s)
+			}
+			if _, err := AgainFrom(was); isUseless(err) != c.useless {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -79,8 +80,24 @@ func AgainFrom(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	if was.Status.Phase == v1alpha1.RunSucceeded {
 		return nil, useless("run %s succeeded: there is nothing to go on with", was.Name)
 	}
+	if nothingLeft(was) {
+		return nil, useless("run %s has done all of its steps: nothing is left to go on with; run it again from the start, or mend its spec", was.Name)
+	}
 	next.Spec.StartFrom = &v1alpha1.StartFrom{Run: was.Name, UID: string(was.UID)}
 	return next, nil
+}
+
+// nothingLeft says whether a run from this one would have nothing to do, as the operator finds it.
+// Which steps of a Workflow are those of spec.finally is not known here: all have to be done.
+func nothingLeft(was *v1alpha1.WorkflowRun) bool {
+	steps := was.Status.Steps
+	if main := len(was.Spec.Steps); main > 0 {
+		if len(steps) < main {
+			return false
+		}
+		steps = steps[:main]
+	}
+	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s v1alpha1.StepStatus) bool { return !origin.Done(&s) })
 }
 
 // prefixOf is how the name of a run begins that runs another one again.

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+// mutation: kinds without Workflow or Schedule make this fail, and so does a judgement of a spec as
+// another place has it.
+func TestTheSamplesCanBeJudged(t *testing.T) {
+	files, err := filepath.Glob(testenv.Root("config", "samples", "*.yaml"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d samples: %v", len(files), err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := Manifests(bytes.NewReader(data))
+		if err != nil || len(objects) == 0 {
+			t.Errorf("%s: %d objects, %v", filepath.Base(name), len(objects), err)
+		}
+		for _, o := range objects {
+			if problems, _ := problemsOf(o); len(problems) > 0 {
+				t.Errorf("%s: %q", filepath.Base(name), problems)
+			}
+		}
+	}
+}
+
+// mutation: problemsOf that leaves a kind, or a part of it, to the API server makes this fail.
+func TestWhatTheOperatorRefusesIsFoundInAManifest(t *testing.T) {
+	const cycle = "steps: [{name: a, dependsOn: [b], job: {topic: t}}, {name: b, dependsOn: [a], job: {topic: t}}]"
+	const cron = "cron: ['0 1 * * *'], "
+	for name, c := range map[string]struct {
+		kind, spec, want string
+		open             bool // a part of it is elsewhere
+	}{
+		"a cycle":                  {"WorkflowRun", "{" + cycle + "}", "spec.steps: cycle", false},
+		"syntax":                   {"WorkflowRun", `{steps: [{name: a, when: "1 +", job: {topic: t}}]}`, "spec.steps[0].when: ", false},
+		"a run of a Workflow":      {"WorkflowRun", "{workflowRef: {name: w}}", "", true},
+		"a Workflow":               {"Workflow", "{template: {" + cycle + "}}", "spec.template.steps: cycle", false},
+		"a Workflow's inputs":      {"Workflow", `{parameters: [{name: num}], template: {steps: [{name: a, when: "inputs.m == 1", job: {topic: t}}]}}`, `inputs has no field "m"; it has num`, false},
+		"a Workflow's parameters":  {"Workflow", `{parameters: [{name: num, pattern: "("}], template: {steps: [{name: a, job: {topic: t}}]}}`, "spec.parameters[0].pattern", false},
+		"a Schedule":               {"Schedule", "{" + cron + "runTemplate: {spec: {" + cycle + "}}}", "spec.runTemplate.spec.steps: cycle", false},
+		"a Schedule's field":       {"Schedule", "{" + cron + "runTemplate: {spec: {step: []}}}", `unknown field "step"`, false},
+		"a field of one run":       {"Schedule", "{" + cron + "runTemplate: {spec: {suspend: true}}}", "a schedule has no suspend", false},
+		"a Schedule's time":        {"Schedule", "{cron: ['61 1 * * *'], runTemplate: {spec: {workflowRef: {name: w}}}}", "spec.cron[0]", true},
+		"a Schedule's end":         {"Schedule", "{" + cron + "stopWhen: '1 +', runTemplate: {spec: {workflowRef: {name: w}}}}", "spec.stopWhen", true},
+		"a Schedule of a Workflow": {"Schedule", "{" + cron + "runTemplate: {spec: {workflowRef: {name: w}}}}", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, err := Manifests(strings.NewReader("apiVersion: syncopate.dev/v1alpha1\nmetadata: {name: a}\nkind: " + c.kind + "\nspec: " + c.spec))
+			if err != nil || len(objects) != 1 {
+				t.Fatalf("%d objects, %v", len(objects), err)
+			}
+			problems, open := problemsOf(objects[0])
+			if got := strings.Join(problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) || open != c.open {
+				t.Errorf("%q, a part of it is elsewhere: %t", got, open)
+			}
+		})
+	}
+}

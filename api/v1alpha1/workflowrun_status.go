@@ -26,6 +26,10 @@ const (
 	RunTimedOut  RunPhase = "TimedOut"
 )
 
+// FieldsNotEnded selects the runs that have not ended, where the API server keeps them: a field
+// selector.
+const FieldsNotEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
+
 // StepPhase is where a step is.
 //
 // +kubebuilder:validation:Enum=Pending;Dispatched;Running;BackingOff;WaitingForApproval;Delayed;Succeeded;Failed;Skipped;Cancelled

@@ -68,7 +68,7 @@ func (v *View) underWay(ctx context.Context, namespace string) (runs []v1alpha1.
 // outlines reads a page of runs, and says where the next one begins. keep says whether more are
 // wanted.
 func (v *View) outlines(ctx context.Context, namespace, from string, keep func(v1alpha1.WorkflowRun) bool) (next string, err error) {
-	of := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", reads.FieldsNotEnded).
+	of := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", v1alpha1.FieldsNotEnded).
 		Param("limit", strconv.Itoa(underWayPage)).Param("continue", from)
 	return stream(ctx, of, func(o *outline) bool { return keep(o.run()) })
 }

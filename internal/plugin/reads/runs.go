@@ -23,12 +23,9 @@ const (
 	MaxRuns = pageSize * maxPages
 )
 
-// FieldsNotEnded selects the runs that have not ended, where the API server keeps them.
-const FieldsNotEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
-
-// NotEnded is FieldsNotEnded as an option of a list.
+// NotEnded is v1alpha1.FieldsNotEnded as an option of a list.
 func NotEnded() client.ListOption {
-	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(FieldsNotEnded)}
+	return client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(v1alpha1.FieldsNotEnded)}
 }
 
 // Seen are the runs under way that somebody may see.

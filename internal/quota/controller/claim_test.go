@@ -132,7 +132,7 @@ func TestController_ResyncReleasesKeysOfRunsThatAreGone(t *testing.T) {
 	w.boss.freeze()
 	late := w.run("late", withKey("k4"))
 	w.instance().claims(late, nil)
-	w.boss.looks()
+	w.boss.looksLong()
 	owners, err := w.boss.quota.Claims(w.ctx(), tenant)
 	must(t, err)
 	got := map[string]string{}

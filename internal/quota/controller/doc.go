@@ -38,7 +38,8 @@
 //     exceptions are under "Limits of this".
 //   - No slot and no idempotency key stays with a run that is over for longer than a resync. No run
 //     that could be admitted sleeps for longer than that, whatever was lost between the one who
-//     freed a slot and the one who waits.
+//     freed a slot and the one who waits. Of a run that was deleted while its operator died it is
+//     two resyncs.
 //   - One idempotency key, one run: of those that are admitted with the same key and tenant, no two
 //     exist at the same time.
 //
@@ -103,7 +104,8 @@
 // lost, or Redis did not answer a Release. What another process finds lost the leader learns within
 // two seconds: it looks whether the register is lost, or has a wish for a resync. A resync reads
 // what the quotas have, then the cache, so that what the cache has not seen is either new or gone;
-// a live list tells which. Then, per quota, in this order:
+// a live list tells which, once one of them is unknown for 10 s: there is something new, or just
+// deleted, in almost every look. Then, per quota, in this order:
 //
 //	admitted, not over, no slot               Restore, if a live read says so too
 //	slot or place of a run that is over       Drop; counted as drift

@@ -79,7 +79,7 @@ func TestNobodyOfAPoolIsShownAsWaitingWhoDoesNot(t *testing.T) {
 	w.shows(map[string]float64{"batch/acme in": 1}, w.boss)
 	w.remove(first)
 	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
-	w.boss.looks()
+	w.boss.looksLong()
 	w.boss.looks()
 	w.shows(map[string]float64{}, w.boss)
 }

@@ -154,7 +154,7 @@ func TestAPoolIsRepaired(t *testing.T) {
 	_, err := w.boss.quota.Release(w.ctx(), store.PoolOf("batch"), store.Limits{}, string(a.UID))
 	must(t, err)
 	w.remove(gone)
-	w.boss.looks()
+	w.boss.looksLong()
 	w.counted(map[string]string{string(a.UID): "acme"})
 	w.boss.drifted("1 1 0")
 

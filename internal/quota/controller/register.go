@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -218,7 +219,7 @@ func unused(k *Controller, v *view, h holdings) (due []store.Key) {
 		if at.Pool() && there || h.lacks(at) || !h.empty(at) {
 			continue
 		}
-		if lasts(k.unused, empty, at, now) >= unusedTime {
+		if resyncs.Lasts(k.unused, empty, at, now) >= unusedTime {
 			due = append(due, at)
 		}
 	}

@@ -222,7 +222,7 @@ func TestAKeyThatIsOpenIsEnteredAgainAfterTheRegisterWasLost(t *testing.T) {
 			w.boss.looks()
 			w.remove(w.instance().admits(w.run("b"))) // and its operator died
 			c := w.run("c")
-			w.boss.looks()
+			w.boss.looksLong()
 			c = w.boss.admits(c)
 
 			must(t, w.redis.Del(w.ctx(), slotsKey).Err())
@@ -247,7 +247,7 @@ func TestIdempotencyKeysThatAreOpenAreEnteredAgainAfterTheRegisterWasLost(t *tes
 	w.remove(gone)
 	waits := w.run("waits", withKey("k2"))
 	must(t, w.redis.Del(w.ctx(), registerKey).Err())
-	w.boss.looks()
+	w.boss.looksLong()
 	owners, err := w.boss.quota.Claims(w.ctx(), tenant)
 	if err != nil || len(owners) != 0 {
 		t.Fatalf("%v, %v; want the key of the run that is gone released", owners, err)

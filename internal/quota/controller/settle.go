@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -92,35 +93,44 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 	return all
 }
 
-// gone is which runs that the cache does not know do not exist. The list is younger
-// than all holdings.
+// gone is which runs that the cache does not know do not exist. They are listed, live, only
+// when one of them is unknown for a while. The list is younger than all holdings, so it tells
+// of the others, too.
 func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[store.Key]findings) (map[types.UID]bool, error) {
+	now, seen, late := k.clock.Now(), map[types.UID]time.Time{}, false
+	for _, uid := range unknown(v, h, all) {
+		late = resyncs.Lasts(k.unknown, seen, uid, now) >= resyncs.UnknownTime || late
+	}
+	k.unknown = seen
 	gone := map[types.UID]bool{}
-	for _, f := range all {
-		for _, uid := range f.unknown {
-			gone[uid] = true
-		}
-	}
-	for _, owners := range h.claims {
-		for _, c := range owners {
-			if _, known := v.runs[types.UID(c.UID)]; !known {
-				gone[types.UID(c.UID)] = true
-			}
-		}
-	}
-	if len(gone) == 0 {
+	if !late {
 		return gone, nil
 	}
 	existing, err := k.liveUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for uid := range gone {
-		if existing[uid] {
-			delete(gone, uid) // the cache will know it
-		}
+	for uid := range seen {
+		gone[uid] = !existing[uid] // else the cache will know it
 	}
 	return gone, nil
+}
+
+// unknown are the runs that have something and that the cache does not know. A reserved key is no
+// such thing: it is of a run that is about to be created, and ends by itself.
+func unknown(v *view, h holdings, all map[store.Key]findings) []types.UID {
+	var uids []types.UID
+	for _, f := range all {
+		uids = append(uids, f.unknown...)
+	}
+	for _, owners := range h.claims {
+		for _, c := range owners {
+			if _, known := v.runs[types.UID(c.UID)]; !known && !c.Reserved {
+				uids = append(uids, types.UID(c.UID))
+			}
+		}
+	}
+	return uids
 }
 
 // suspect remembers since when live runs have something where they do not wait, and leaves in the
@@ -135,7 +145,7 @@ func (k *Controller) suspect(v *view, all map[store.Key]findings) {
 			patience = goneSuspicionTime
 		}
 		for _, run := range f.misplaced {
-			if lasts(k.suspects, seen, holding{at, run.uid}, now) >= patience {
+			if resyncs.Lasts(k.suspects, seen, holding{at, run.uid}, now) >= patience {
 				ripe = append(ripe, run)
 			}
 		}

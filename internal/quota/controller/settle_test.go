@@ -27,29 +27,32 @@ func ofClass(class string) func(*v1alpha1.WorkflowRunSpec) {
 // A process dies between the end of a run, or its deletion, and Release.
 // mutation: repair without Drop makes this fail, as does one without wakeNext after it.
 func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
-	for name, end := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
-		"the run ended":     func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, ended) },
-		"the run is gone":   func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) },
-		"another is called": func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run); w.run(run.Name, suspended) },
+	for name, c := range map[string]struct {
+		end   func(w *world, run *v1alpha1.WorkflowRun)
+		drift string
+	}{
+		"the run ended":     {func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, ended) }, "1 0 0"}, // b is found gone when it is to be woken
+		"the run is gone":   {func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) }, "1 0 1"},
+		"another is called": {func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run); w.run(run.Name, suspended) }, "1 0 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.policy("batch", 1)
 			w.boss.looks()
-			a, b, c := w.boss.admits(w.run("a")), w.run("b"), w.run("c")
+			a, b, waits := w.boss.admits(w.run("a")), w.run("b"), w.run("c")
 			w.boss.asks(b, false)
-			w.boss.asks(c, false)
-			end(w, a)
+			w.boss.asks(waits, false)
+			c.end(w, a)
 			w.remove(b)
 			w.boss.woke()
 			next := w.instance() // the next leader
-			next.looks()
+			next.looksLong()
 			next.wakes("c")
-			w.holds(nil, runs(c))
-			next.drifted("1 0 1")
-			next.asks(c, true)
+			w.holds(nil, runs(waits))
+			next.drifted(c.drift)
+			next.asks(waits, true)
 			next.looks()
-			next.drifted("1 0 1")
+			next.drifted(c.drift)
 		})
 	}
 }
@@ -86,7 +89,7 @@ func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
 	other := w.instance()
 	other.admits(a)
 	other.asks(b, false)
-	w.boss.looks()
+	w.boss.looksLong()
 	w.holds(runs(a), runs(b))
 	if w.boss.calls.of("list") == 0 {
 		t.Error("no live list was made")
@@ -403,7 +406,7 @@ func TestARunOfALaterPageKeepsItsSlot(t *testing.T) {
 		other.admits(run)
 	}
 	w.boss.live = onebyone.From(w.boss.live)
-	w.boss.looks()
+	w.boss.looksLong()
 	other.asks(w.run("d"), false)
 	w.boss.drifted("0 0 0")
 }

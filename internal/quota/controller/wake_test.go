@@ -67,7 +67,7 @@ func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
 	if len(w.boss.kicks.News()) != 1 || !other.quota.wanted(w.ctx()) {
 		t.Error("no resync is asked for")
 	}
-	w.boss.looks()
+	w.boss.looksLong()
 	w.boss.wakes("last")
 	w.boss.asks(last, true)
 }

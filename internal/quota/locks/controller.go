@@ -73,7 +73,9 @@ type Controller struct {
 	changed map[string]bool // semaphores that changed since the last resync; nil: resyncs are made elsewhere
 	refused time.Time       // when it was last said that a run may not be cancelled
 
-	idle map[string]time.Time // used by resyncs only: since when a ticket has what status does not say
+	// Used by resyncs only.
+	idle    map[string]time.Time    // since when a ticket has what status does not say
+	unknown map[types.UID]time.Time // since when the cache does not know a run that has tickets
 }
 
 // New makes a Controller. It asks nobody anything before the first call.

@@ -23,7 +23,8 @@
 //     with, whatever processes were paused, and whatever Redis lost.
 //   - Each hold has a fence that is greater than all earlier ones of its lock.
 //   - No permit stays with who is over, as are the child runs inside of it, for longer than a
-//     resync, 30 s, and nobody who could have its locks sleeps for longer.
+//     resync, 30 s, and nobody who could have its locks sleeps for longer. Of a run that was
+//     deleted while its operator died it is two resyncs: see resyncs.UnknownTime.
 //   - Locks that are taken together are never part of a deadlock. A run that holds spec.locks, or a
 //     step that holds its own and has items or a child run, may need a step inside of it that waits
 //     for others: where those wait for each other, a resync refuses the youngest (LockDeadlock).
@@ -51,9 +52,9 @@
 // # When Redis lost its data
 //
 // All locks have one epoch (see store.Store). Without one nobody gets anything; "never used" is the
-// same as "lost". The resync begins a rebuild, lists all runs live, and marks each that has locks
-// and is not over: a change of an annotation moves its resourceVersion, so nothing that was granted
-// before the loss can be written after (of one that takes no annotation: see
+// same as "lost". The resync begins a rebuild, lists the runs that are not over live, and marks
+// each of them that may have locks: a change of an annotation moves its resourceVersion, so nothing
+// that was granted before the loss can be written after (of one that takes no annotation: see
 // internal/quota/resyncs). The answers say what is held, which is entered, and the locks are open.
 // (The model's mutations noMark, noHolds and openEarly.) The replica that makes resyncs looks every
 // two seconds whether the data is lost, whichever replica has found out.
@@ -89,7 +90,8 @@
 // since what it asks may be the cause; one that fails otherwise after a second, but not for a
 // status of a semaphore that is refused: that is written by the next one. What a resync cannot know
 // yet, such as a semaphore that changed, has it tried a second after the last one. A rebuild makes
-// one live list, and a patch for each run with locks that is not over. It enters 256 holds at a
-// time, and counts what the closed data holds about 1,000 at a time; the last call opens the data.
-// Runs without locks cost nothing.
+// one live list, and a patch for each run that may have locks and is not over. It enters 256 holds
+// at a time, and counts what the closed data holds about 1,000 at a time; the last call opens the
+// data. A run with steps of its own and no locks costs nothing. One that follows a Workflow does
+// not say whether that has locks: a rebuild marks it.
 package locks

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -21,9 +22,9 @@ const annotationRebuilt = "syncopate.dev/locks-rebuilt"
 // fieldOwner names the operator in managedFields.
 const fieldOwner = client.FieldOwner("syncopate")
 
-// rebuild opens locks whose data was lost, or that were never used: it begins, lists all runs live,
-// marks those that may still take locks, and enters what they hold by the answers. Whatever was
-// granted before cannot be written after that.
+// rebuild opens locks whose data was lost, or that were never used: it begins, lists the runs
+// that have not ended live, marks those that may still take locks, and enters what they hold by the
+// answers. Whatever was granted before cannot be written after that.
 //
 // Errors: store.ErrRebuildLost: begin anew.
 func (c *Controller) rebuild(ctx context.Context) (err error) {
@@ -77,13 +78,14 @@ func (r *rebuilding) countAll(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runs names the runs that may still take locks, and nothing else of them.
+// runs names the runs that may still take locks, and nothing else of them. Nobody has a lock before
+// they are read, and most runs that there are have ended: the API server keeps those.
 func (r *rebuilding) runs(ctx context.Context) (runs []fact, err error) {
-	page := &v1alpha1.WorkflowRunList{}
+	page, notEnded := &v1alpha1.WorkflowRunList{}, client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie(v1alpha1.FieldsNotEnded)}
 	for more := true; more; more = page.Continue != "" {
 		next := page.Continue
 		page = &v1alpha1.WorkflowRunList{}
-		if err := r.live.List(ctx, page, client.Limit(runsPage), client.Continue(next)); err != nil {
+		if err := r.live.List(ctx, page, client.Limit(runsPage), client.Continue(next), notEnded); err != nil {
 			return nil, fmt.Errorf("list runs live: %w", err)
 		}
 		for i := range page.Items {

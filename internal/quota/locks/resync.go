@@ -296,10 +296,15 @@ func (c *Controller) restore(ctx context.Context, v *view, missing []string) err
 	return nil
 }
 
-// gone is which of the tickets are of runs that do not exist. The list is younger
-// than the snapshot.
+// gone is which of the tickets are of runs that do not exist. Runs are listed, live, only when
+// one of those is unknown for a while. The list is younger than the snapshot, so it tells of
+// the others, too.
 func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Dropping, error) {
-	if len(unknown) == 0 {
+	now, seen, late := c.clock.Now(), map[types.UID]time.Time{}, false
+	for _, ticket := range unknown {
+		late = resyncs.Lasts(c.unknown, seen, uidOf(ticket), now) >= resyncs.UnknownTime || late
+	}
+	if c.unknown = seen; !late {
 		return nil, nil
 	}
 	there := map[types.UID]bool{}
@@ -330,14 +335,7 @@ func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Droppi
 // written, so it just goes; if it has become a hold, that stays.
 func (c *Controller) takeIdle(ctx context.Context, v *view, f findings) error {
 	now, seen := c.clock.Now(), map[string]time.Time{}
-	lasts := func(ticket string) bool {
-		since, known := c.idle[ticket]
-		if !known {
-			since = now
-		}
-		seen[ticket] = since
-		return now.Sub(since) >= idleTime
-	}
+	lasts := func(ticket string) bool { return resyncs.Lasts(c.idle, seen, ticket, now) >= idleTime }
 	var failed error
 	for _, ticket := range f.idle {
 		if lasts(ticket) {

@@ -406,6 +406,8 @@ func TestARunOfALaterPageKeepsItsLocks(t *testing.T) {
 	})
 	began.live = onebyone.From(began.live)
 	must(t, began.Resync(t.Context()))
+	s.clock.Step(resyncs.UnknownTime)
+	must(t, began.Resync(t.Context()))
 	next := s.run("next", nil)
 	for _, lock := range locks {
 		r.takes(next, lock, store.LocksWaiting)
@@ -433,4 +435,50 @@ func TestARebuildKeepsTheLocksOfAllPages(t *testing.T) {
 	if len(snapshot.Holds) != len(locks) {
 		t.Errorf("%d locks are held, want %d", len(snapshot.Holds), len(locks))
 	}
+}
+
+// mutation: gone that lists at the first look makes this fail; so does one that never does.
+func TestARunThatWasDeletedAMomentAgoMakesNoLiveList(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	gone, next := s.run("gone", nil), s.run("next", nil)
+	r.takes(gone, lock, store.LocksHeld)
+	must(t, s.client.Delete(t.Context(), gone))
+	live := &counted{Reader: r.live}
+	r.live = live
+	must(t, r.Resync(t.Context()))
+	if live.lists != 0 {
+		t.Errorf("%d live lists at the first look", live.lists)
+	}
+	r.takes(next, lock, store.LocksWaiting)
+	s.clock.Step(resyncs.UnknownTime)
+	must(t, r.Resync(t.Context()))
+	r.takes(next, lock, store.LocksHeld)
+}
+
+// mutation: a rebuild that lists without a selector makes this fail.
+func TestARebuildReadsNoRunThatHasEnded(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	for i := range 200 {
+		over := s.run(fmt.Sprint("over-", i), nil)
+		over.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &metav1.Time{Time: s.clock.Now()}}
+		must(t, s.client.Status().Update(t.Context(), over))
+	}
+	holds := s.run("holds", nil)
+	a := r.takes(holds, lock, store.LocksHeld)
+	holds.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Locks: []v1alpha1.LockHold{{Name: lock, Permits: 1, Fence: a.Fence}}}
+	must(t, s.client.Status().Update(t.Context(), holds))
+	next := s.run("next", nil)
+	s.run("other", nil)
+	s.server.FlushAll()
+	live := &counted{Reader: r.live}
+	r.live = live
+	must(t, r.rebuild(t.Context()))
+	if live.items != 3 {
+		t.Errorf("%d runs were read of 3 that have not ended", live.items)
+	}
+	r.takes(next, lock, store.LocksWaiting)
 }

@@ -5,5 +5,5 @@
 // Marker makes what was decided about a run impossible to write: after Redis lost its data, and
 // before something is taken from a run that others may be about to use. Rest waits for the next
 // resync, and looks meanwhile whether it is wanted sooner. Failures says how long that is where one
-// failed.
+// failed. Lasts says for how long something is found by each resync.
 package resyncs

@@ -157,6 +157,10 @@ func (s *lockScene) same() {
 	if n, err := s.client.ZCard(s.t.Context(), "{adm-locks}:queue").Result(); err != nil || int(n) != inLine {
 		s.t.Fatalf("%d are in the lines of locks, and places have %d, %v", n, inLine, err)
 	}
+	n, err := s.client.ZCard(s.t.Context(), holdersKey).Result()
+	if counted, _ := s.client.HGet(s.t.Context(), holdsKey, "u").Int64(); err != nil || counted != n { // none: 0
+		s.t.Fatalf("%d are holders, and %d are counted, %v", n, counted, err)
+	}
 }
 
 func (s *lockScene) state(want string, got store.LocksAnswer) {
@@ -723,6 +727,30 @@ func TestWhoIsLeftInAQueueWithoutAPlaceStopsNobody(t *testing.T) {
 		}
 		clear(s.table.Places)
 		s.state(store.LocksWaiting, s.take(ticket("b", 3, 0), full))
+	})
+}
+
+// Redis may evict the holders of all locks, and leave the holds. Others have entered theirs since.
+//
+// mutations: locks_snapshot.lua that enters no holders, or only where there are none at all, makes
+// this fail.
+func TestWhoHoldsIsFoundAgainAfterTheHoldersWereEvicted(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		newest := store.Want{Name: "x", Permits: 1, Limit: 1, Longest: 9, OnBusy: store.CancelOldest}
+		s.take(ticket("h", 1, 0), newest, one("y", 2))
+		if err := s.client.Del(t.Context(), holdersKey).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.take(ticket("other", 2, 0), one("z", 1))
+		s.same() // a resync reads all there is
+		a := s.take(ticket("a", 3, 0), newest)
+		if want := []store.Wake{{Ticket: "h", Run: "team/h"}}; !slices.Equal(a.Cancel, want) || !slices.Equal(a.Holders, []string{"team/h"}) {
+			t.Errorf("cancels %v of %v, want %v", a.Cancel, a.Holders, want)
+		}
+		s.drop(store.Dropping{Ticket: "h"}, store.Dropping{Ticket: "other"})
+		if n := s.client.ZCard(t.Context(), holdersKey).Val(); n != 0 {
+			t.Errorf("%d holders are left of nobody", n)
+		}
 	})
 }
 

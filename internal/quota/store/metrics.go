@@ -3,7 +3,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +32,8 @@ const defaultTenants = 50
 const otherTenants = "other"
 
 // Metrics counts decisions. Labels are bounded: policies are cluster-scoped objects, the first
-// tenants that come have labels of their own, and the others share one; the gauges, which cannot be
-// shared, do not show them.
+// tenants that come have labels of their own, and the others share one. Gauges cannot be shared: so
+// those have them that have the longest lines.
 type Metrics struct {
 	decisions *prometheus.HistogramVec
 	lockWait  *prometheus.HistogramVec
@@ -40,8 +43,8 @@ type Metrics struct {
 
 	most    int
 	mu      sync.Mutex
-	tenants map[string]bool // those with labels of their own
-	shown   map[Key]standing
+	tenants map[string]bool  // those with labels of their own
+	shown   map[Key]standing // those with gauges
 }
 
 // standing is how many runs of a tenant have slots, and how many wait.
@@ -84,10 +87,6 @@ func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
 func (m *Metrics) label(tenant string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.labelLocked(tenant)
-}
-
-func (m *Metrics) labelLocked(tenant string) string {
 	if !m.tenants[tenant] {
 		if len(m.tenants) >= m.most {
 			return otherTenants
@@ -105,24 +104,55 @@ func (m *Metrics) lockWaited(tenant, surface, outcome string, took time.Duration
 	m.lockWait.WithLabelValues(m.label(tenant), surface, outcome).Observe(took.Seconds())
 }
 
-// show sets the gauges, and ends those of tenants that have nothing any more. A scrape finds each
-// of the others at all times: one that is gone for a moment would end an alert.
+// show sets the gauges, and ends those of tenants that have nothing any more, or make room for
+// others. A scrape finds each of the others at all times: one that is gone for a moment would end
+// an alert.
 func (m *Metrics) show(now map[Key]standing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	shown, first := map[Key]standing{}, m.first(now)
 	for k, s := range now {
-		if tenant := m.labelLocked(k.Tenant); tenant != otherTenants {
-			m.slots.WithLabelValues(tenant, k.Policy).Set(float64(s.slots))
-			m.waiting.WithLabelValues(tenant, k.Policy).Set(float64(s.waiting))
+		if first[k.Tenant] {
+			shown[k] = s
+			m.slots.WithLabelValues(k.Tenant, k.Policy).Set(float64(s.slots))
+			m.waiting.WithLabelValues(k.Tenant, k.Policy).Set(float64(s.waiting))
 		}
 	}
 	for k := range m.shown {
-		if _, is := now[k]; !is {
+		if _, is := shown[k]; !is {
 			m.slots.DeleteLabelValues(k.Tenant, k.Policy)
 			m.waiting.DeleteLabelValues(k.Tenant, k.Policy)
 		}
 	}
-	m.shown = now
+	m.shown = shown
+}
+
+// first are the tenants that have gauges: those shown before that still wait, since an alert asks
+// for how long; then those with the longest lines.
+func (m *Metrics) first(now map[Key]standing) map[string]bool {
+	before, lines := map[string]bool{}, map[string]int{}
+	for k := range m.shown {
+		before[k.Tenant] = true
+	}
+	for k, s := range now {
+		lines[k.Tenant] += s.waiting
+	}
+	rank := func(tenant string) (kept, line, had int) {
+		if before[tenant] {
+			had, kept = 1, min(1, lines[tenant])
+		}
+		return kept, lines[tenant], had
+	}
+	all := slices.SortedFunc(maps.Keys(lines), func(a, b string) int {
+		keptA, lineA, hadA := rank(a)
+		keptB, lineB, hadB := rank(b)
+		return cmp.Or(cmp.Compare(keptB, keptA), cmp.Compare(lineB, lineA), cmp.Compare(hadB, hadA), cmp.Compare(a, b))
+	})
+	first := map[string]bool{}
+	for _, tenant := range all[:min(m.most, len(all))] {
+		first[tenant] = true
+	}
+	return first
 }
 
 func (m *Metrics) drifted(kind string, n int) { m.drift.WithLabelValues(kind).Add(float64(n)) }

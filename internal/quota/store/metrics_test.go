@@ -94,8 +94,8 @@ func counts(t *testing.T, reg *prometheus.Registry, want map[string]int) string 
 	return cmp.Diff(want, got)
 }
 
-// mutations: show that does not end what it showed before, or shows tenants without labels of their
-// own, and Show that takes the tenants of a pool for one, make this fail.
+// mutations: show that does not end what it showed before, or shows more tenants than it may, and
+// Show that takes the tenants of a pool for one, make this fail.
 func TestWhoHasSlotsAndWhoWaitsIsShown(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	g := New(testClient(t, "127.0.0.1:1"), Options{Metrics: NewMetrics(reg, 2)})
@@ -104,14 +104,14 @@ func TestWhoHasSlotsAndWhoWaitsIsShown(t *testing.T) {
 	g.Show(map[Key]Snapshot{acme(): {Slots: []Slot{{}}}, PoolOf("pool"): {Slots: []Slot{{Tenant: "beta"}}, Queue: []Run{of("acme"), of("beta"), of("acme")}}})
 	g.Show(map[Key]Snapshot{
 		acme(): {Slots: []Slot{{}}}, {Policy: "batch", Tenant: "third"}: {Queue: []Run{{}}},
-		PoolOf("pool"): {Slots: []Slot{{Tenant: "beta"}}, Queue: []Run{of("acme"), of("acme"), of("third")}},
+		PoolOf("pool"): {Slots: []Slot{{Tenant: "beta"}}, Queue: []Run{of("acme"), of("acme"), of("third"), of("beta")}},
 	})
 	want := `
 # HELP syncopate_admission_queue_length Runs in line of each tenant that has any, or an admitted one, as of the last resync; of the replica that makes resyncs.
 # TYPE syncopate_admission_queue_length gauge
 syncopate_admission_queue_length{policy="batch",tenant="acme"} 0
 syncopate_admission_queue_length{policy="pool",tenant="acme"} 2
-syncopate_admission_queue_length{policy="pool",tenant="beta"} 0
+syncopate_admission_queue_length{policy="pool",tenant="beta"} 1
 # HELP syncopate_admission_slots Admitted runs of each tenant that has any, or one that waits, as of the last resync; of the replica that makes resyncs.
 # TYPE syncopate_admission_slots gauge
 syncopate_admission_slots{policy="batch",tenant="acme"} 1
@@ -128,6 +128,34 @@ syncopate_admission_slots{policy="pool",tenant="beta"} 1
 	if n, err := testutil.GatherAndCount(reg, "syncopate_admission_queue_length", "syncopate_admission_slots"); n != 0 || err != nil {
 		t.Errorf("%d series where nobody makes resyncs, %v", n, err)
 	}
+}
+
+// An alert tells of tenants that wait. With more tenants than have gauges it has to be
+// those that do.
+//
+// mutations: show that keeps the first for good, that prefers who has slots to who waits, or that
+// ends a gauge for a longer line, makes this fail.
+func TestTenantsThatWaitHaveTheGauges(t *testing.T) {
+	m := NewMetrics(nil, 2)
+	of := func(tenant string) Key { return Key{Policy: "batch", Tenant: tenant} }
+	shows := func(what string, now map[Key]standing, want ...string) {
+		t.Helper()
+		m.show(now)
+		if n := testutil.CollectAndCount(m.waiting); n != len(want) || testutil.CollectAndCount(m.slots) != n {
+			t.Errorf("%s: %d series, want %d", what, n, len(want))
+		}
+		for _, tenant := range want {
+			if got := testutil.ToFloat64(m.waiting.WithLabelValues(tenant, "batch")); got != float64(now[of(tenant)].waiting) {
+				t.Errorf("%s: %v of %s wait", what, got, tenant)
+			}
+		}
+	}
+	m.decided("x", "atomic", surfaceWebhook, outcomeAdmitted, 0) // who has a label there needs no gauge
+	shows("two come", map[Key]standing{of("a"): {slots: 1}, of("b"): {slots: 2, waiting: 1}}, "a", "b")
+	shows("others wait", map[Key]standing{of("a"): {slots: 1}, of("b"): {waiting: 1}, of("c"): {waiting: 3}, of("d"): {waiting: 2}}, "b", "c")
+	shows("a longer line", map[Key]standing{of("b"): {waiting: 1}, of("c"): {waiting: 3}, of("d"): {waiting: 9}}, "b", "c")
+	shows("one is done", map[Key]standing{of("c"): {waiting: 3}, of("d"): {waiting: 9}}, "c", "d")
+	shows("all are done", map[Key]standing{of("e"): {waiting: 3}}, "e")
 }
 
 // The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).

@@ -5,6 +5,7 @@
 --           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
 --           ':opened'     -> when the data was opened, ms
 --           'u' .. lock   -> permits that are held of it
+--           'u'           -> how many members holders has to have; fewer after an upgrade, until what was held then is over
 --           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits, but not for more than there is
 -- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered, :rate> <lock> ...'
@@ -40,17 +41,18 @@ local function words(text)
   return all
 end
 
-local function hold(ticket)
-  local text = redis.call('HGET', holds, 'h' .. ticket)
-  if not text then
-    return nil
-  end
+local function holdof(text)
   local w = words(text)
   local h = {version = w[1], fence = w[2], run = w[3], tree = w[4], locks = {}}
   for i = 5, #w, 2 do
     h.locks[#h.locks + 1] = {permits = tonumber(w[i]), name = w[i + 1]}
   end
   return h
+end
+
+local function hold(ticket)
+  local text = redis.call('HGET', holds, 'h' .. ticket)
+  return text and holdof(text) or nil
 end
 
 local function place(ticket)
@@ -163,6 +165,7 @@ local function enter(ticket, h)
   keephold(ticket, h)
   for _, l in ipairs(h.locks) do
     count(l.name, l.permits)
+    count('', 1)
     redis.call('ZADD', holders, 0, index(l.name, h, ticket))
   end
 end
@@ -171,6 +174,7 @@ local function quit(ticket, h)
   redis.call('HDEL', holds, 'h' .. ticket)
   for _, l in ipairs(h.locks) do
     count(l.name, -l.permits)
+    count('', -1)
     redis.call('ZREM', holders, index(l.name, h, ticket))
   end
 end
@@ -194,7 +198,8 @@ local function refuse(ticket, p, why)
   redis.call('HSET', places, ticket, p.order .. ' ' .. p.run .. ' ' .. p.tree .. ' ' .. why)
 end
 
--- A queue without its places, or the other way round, is what an eviction left: whoever waits asks again.
+-- A queue without its places is what an eviction left: whoever waits asks again. So does who has a place and is in no queue, which the
+-- resync sees. Holders that were lost are entered again by locks_snapshot.lua.
 local function heal()
   if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', places) == 0 then
     redis.call('DEL', queue)

@@ -14,6 +14,7 @@ local function recount(ticket, h)
   for _, l in ipairs(h.locks) do
     if redis.call('ZADD', holders, 0, index(l.name, h, ticket)) == 1 then
       count(l.name, l.permits)
+      count('', 1)
     end
   end
 end
@@ -42,7 +43,7 @@ local stages = {
     for i = 1, #all, 2 do
       if string.sub(all[i], 1, 1) == 'h' then
         local ticket = string.sub(all[i], 2)
-        recount(ticket, hold(ticket))
+        recount(ticket, holdof(all[i + 1]))
       end
     end
     return on == '0' and 'd' or 'h', on, #all / 2

@@ -18,9 +18,6 @@ func (v *validator) isIt(name string) string {
 	best, least := "", min(maxTypos, len(name)/2)+1
 	for i := range v.plan.Steps {
 		is := v.plan.Steps[i].Name
-		if len(is) > maxStepName {
-			continue
-		}
 		if d := distance(name, is); d > 0 && d < least { // 0: a step that may not be meant here
 			best, least = is, d
 		}

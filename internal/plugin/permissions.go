@@ -13,8 +13,6 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-const workerPassword = "$NATS_WORKER_PASSWORD" //nolint:gosec // a variable of the server
-
 // inboxPrefix is one that no other has in its name, or in that of its account.
 var inboxPrefix = regexp.MustCompile(`^_INBOX_([A-Za-z0-9-]+)$`)
 
@@ -30,47 +28,52 @@ func permissionsCommand(a *app) *cobra.Command {
 	}, natsPermissionsCommand(a), redisPermissionsCommand(a))
 }
 
+// natsPermissionsHelp is what --help says of permissions nats.
+const natsPermissionsHelp = `Print an account of a nats-server with a user of the operator and one of workers, each with the rights that it needs and no more. Include it in the
+configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.
+
+A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
+taken for a number. Then it does not start.
+
+With --confined there is also a worker of the topics that is not to be trusted with others. It has an account of its own, named after its inbox, as
+SYNCOPATE_mail for _INBOX_mail, in which no other user may be: worker-mail, with the password $NATS_WORKER_MAIL_PASSWORD. The user worker does the jobs of all
+topics then; leave it out where nobody uses it. For one more confined worker add its account alone: what the first account exports is the same for all. The
+variable has to be in the servers' environment first. Then restart each server: one that reads its configuration again serves a new account only the second time.
+Such a worker has no object store, and has to be told so, or it waits for it with each output over 64 KiB: worker.Options.NoObjectStore
+in Go, NO_OBJECT_STORE=1 for the samples in Python and Node.
+
+With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
+system account, may ask all servers how they are, as nats server report jetstream does. It is meant to change nothing, but chooses where
+answers arrive in that account, as every user does.`
+
 func natsPermissionsCommand(a *app) *cobra.Command {
 	var prefix, account, inbox string
 	var topics []string
 	var admin bool
 	cmd := &cobra.Command{
 		Use: "nats", Short: "Print an account of a nats-server with an operator and a worker", Args: args(cobra.NoArgs),
-		Long: `Print an account of a nats-server with a user of the operator and one of workers, each with the rights that it needs and no more. Include it in the
-configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.
-
-A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
-taken for a number. Then it does not start.
-
-With --confined the worker has an account of its own, named after its inbox, as SYNCOPATE_mail, and no other user may be in it. For one
-more such worker add its account alone: what the first account exports is the same for all. Give its user another name, and another
-variable. Then restart each server: one that reads its configuration again serves a new account only the second time.
-Such a worker has no object store, and has to be told so, or it waits for it with each output over 64 KiB: worker.Options.NoObjectStore
-in Go, NO_OBJECT_STORE=1 for the samples in Python and Node.
-
-With --admin there are two users for people, with one password: admin may do everything in the account, as to remove a stream, and system, of the
-system account, may ask all servers how they are, as nats server report jetstream does, and may change nothing.`,
+		Long: natsPermissionsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkTopics(topics, cmd.Flags().Changed("topics")); err != nil {
 				return err
 			}
 			n := protocol.Names{Prefix: prefix}
-			all := rights.Accounts{Name: account, Users: []rights.User{
+			worker := rights.User{Name: "worker", Password: "$NATS_WORKER_PASSWORD", May: rights.Worker(n, topics...)} //nolint:gosec // a variable of the server
+			all := rights.Accounts{Name: account, Names: n}
+			if cmd.Flags().Changed("confined") {
+				confined, err := confinedWorker(n, account, inbox, topics)
+				if err != nil {
+					return err
+				}
+				worker.May = rights.Worker(n)
+				all.Confined = []rights.Confined{confined}
+			}
+			all.Users = []rights.User{
 				{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
-			}}
+				worker,
+			}
 			if admin {
 				all.AdminPassword = "$NATS_ADMIN_PASSWORD"
-			}
-			if !cmd.Flags().Changed("confined") {
-				all.Users = append(all.Users, rights.User{Name: "worker", Password: workerPassword, May: rights.Worker(n, topics...)})
-			} else {
-				word := wordOf(inbox)
-				if word == "" || len(topics) == 0 {
-					return usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, and --topics", inbox)
-				}
-				all.Confined = []rights.Confined{{
-					Names: n, Account: account + "_" + word, User: "worker", Password: workerPassword, Topics: topics, Inbox: inbox,
-				}}
 			}
 			fmt.Fprint(a.Out, all.Text())
 			return nil
@@ -78,10 +81,21 @@ system account, may ask all servers how they are, as nats server report jetstrea
 	}
 	cmd.Flags().StringVar(&prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
 	cmd.Flags().StringVar(&account, "account", "SYNCOPATE", "Name of the account.")
-	cmd.Flags().StringSliceVar(&topics, "topics", nil, "Topics whose jobs the worker does, separated by commas; default all.")
+	cmd.Flags().StringSliceVar(&topics, "topics", nil, "Topics whose jobs the worker does, or with --confined the confined one, separated by commas; default all.")
 	cmd.Flags().BoolVar(&admin, "admin", false, "Also users for people: admin in the account, and system in the system account. Their password is $NATS_ADMIN_PASSWORD.")
-	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of a worker that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
+	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of one more worker, that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
 	return cmd
+}
+
+// confinedWorker has its name, the variable of its password and its account after its inbox: beside
+// others each is another one.
+func confinedWorker(n protocol.Names, account, inbox string, topics []string) (rights.Confined, error) {
+	word := wordOf(inbox)
+	if word == "" || len(topics) == 0 {
+		return rights.Confined{}, usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, and --topics", inbox)
+	}
+	variable := "$NATS_WORKER_" + strings.ToUpper(strings.ReplaceAll(word, "-", "_")) + "_PASSWORD"
+	return rights.Confined{Names: n, Account: account + "_" + word, User: "worker-" + word, Password: variable, Topics: topics, Inbox: inbox}, nil
 }
 
 // checkTopics refuses topics that no job can have. None is all of them, but who names topics does

@@ -50,18 +50,24 @@ func (c Confined) imports(from string) string {
 
 // exports are the same for all topics, so that one more confined worker changes nothing here. Which
 // of them an account has is in its imports.
-func exports(all []Confined) string {
-	if len(all) == 0 {
+func (a Accounts) exports() string {
+	n := a.Names
+	switch {
+	case n.Prefix != "":
+	case len(a.Confined) > 0:
+		n = a.Confined[0].Names
+	default:
 		return ""
 	}
-	n := all[0].Names
 	consumer := n.JobsStream() + ".*"
 	var b strings.Builder
 	b.WriteString("    exports: [\n")
 	fmt.Fprintf(&b, "      {service: %q}\n", "$JS.API.CONSUMER.INFO."+consumer)
 	// A pull has as many answers as jobs.
 	fmt.Fprintf(&b, "      {service: %q, response_type: stream}\n", "$JS.API.CONSUMER.MSG.NEXT."+consumer)
-	fmt.Fprintf(&b, "      {service: %q}\n", "$JS.ACK."+consumer+".>")
+	for _, s := range acks(n.JobsStream(), "*") {
+		fmt.Fprintf(&b, "      {service: %q}\n", s)
+	}
 	fmt.Fprintf(&b, "      {service: %q}\n", n.Prefix+".results.>")
 	fmt.Fprintf(&b, "      {service: %q}\n", nowhere(n))
 	fmt.Fprintf(&b, "      {stream: %q}\n    ]\n", n.Control("*"))

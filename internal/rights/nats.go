@@ -20,9 +20,9 @@ func Operator(n protocol.Names) NATS {
 	publish := []string{
 		n.Prefix + ".jobs.>", n.Prefix + ".control.*", n.Prefix + ".deadletters.>",
 		"$O." + n.PayloadsBucket() + ".>",
-		"$JS.ACK." + results + ".>",
 		"$SYS.REQ.USER.INFO", // kubectl syncopate check asks who it is: a server tells a user of himself only
 	}
+	publish = append(publish, acks(results, "*")...)
 	for _, verb := range []string{"INFO", "CREATE", "UPDATE", "MSG.GET"} {
 		publish = append(publish, each("$JS.API.STREAM."+verb+".", "", streams...)...)
 	}
@@ -33,7 +33,7 @@ func Operator(n protocol.Names) NATS {
 	publish = append(publish, each("$JS.API.CONSUMER.NAMES.", "", jobs, results)...)
 	publish = append(publish, each("$JS.API.CONSUMER.LIST.", "", jobs, results)...)
 	publish = append(publish, "$JS.API.CONSUMER.CREATE."+payloads+".>", "$JS.API.CONSUMER.DELETE."+payloads+".>", "$JS.FC."+payloads+".>",
-		"$JS.API.DIRECT.GET."+payloads, "$JS.API.DIRECT.GET."+payloads+".>")
+		"$JS.FC.*.*."+payloads+".>", "$JS.API.DIRECT.GET."+payloads, "$JS.API.DIRECT.GET."+payloads+".>")
 	return NATS{Publish: publish, Subscribe: []string{"_INBOX.>"}}
 }
 
@@ -49,11 +49,20 @@ func Worker(n protocol.Names, topics ...string) NATS {
 	publish := []string{n.Prefix + ".results.>"}
 	for _, d := range durables {
 		publish = append(publish, "$JS.API.CONSUMER.INFO."+n.JobsStream()+"."+d,
-			"$JS.API.CONSUMER.MSG.NEXT."+n.JobsStream()+"."+d, "$JS.ACK."+n.JobsStream()+"."+d+".>")
+			"$JS.API.CONSUMER.MSG.NEXT."+n.JobsStream()+"."+d)
+		publish = append(publish, acks(n.JobsStream(), d)...)
 	}
 	publish = append(publish, "$O."+n.PayloadsBucket()+".>", "$JS.API.STREAM.INFO."+n.PayloadsStream(),
 		"$JS.API.DIRECT.GET."+n.PayloadsStream(), "$JS.API.DIRECT.GET."+n.PayloadsStream()+".>")
 	return NATS{Publish: publish, Subscribe: []string{n.Prefix + ".control.*", "_INBOX.>"}}
+}
+
+// acks are the subjects of acks of a consumer: those of now, and those that NATS 2.14 has beside
+// them and that are to come, with a domain and an account before the stream. A short one has fewer
+// words than the long ones here, so none of another consumer's is among these.
+func acks(stream, durable string) []string {
+	consumer := stream + "." + durable
+	return []string{"$JS.ACK." + consumer + ".>", "$JS.ACK.*.*." + consumer + ".*.*.*.*.>"}
 }
 
 // User is one user of an account.
@@ -71,6 +80,9 @@ type Accounts struct {
 	Name     string // of the account with JetStream
 	Users    []User // of that account
 	Confined []Confined
+	// Names are those of what confined workers import, also of such as are added later; default
+	// those of the first one. Without either nothing is exported.
+	Names protocol.Names
 	// AdminPassword is of two users for people: "admin" may do everything in the account, and
 	// "system" asks servers how they are, which only the system account may. It asks all of them at
 	// once: subjects of one server's ID also end connections. Without a password there are none.
@@ -86,7 +98,7 @@ func (a Accounts) Text() string {
 	}
 	var b strings.Builder
 	b.WriteString("accounts {\n")
-	account(&b, a.Name, "    jetstream: enabled\n"+exports(a.Confined), users)
+	account(&b, a.Name, "    jetstream: enabled\n"+a.exports(), users)
 	for _, c := range a.Confined {
 		// NATS does not say that a right is missing in a way that a worker could tell
 		// from an outage.

@@ -35,7 +35,7 @@ func confinedTo(names protocol.Names) rights.Confined {
 }
 
 // withAccounts is a server whose users have the rights that the plugin prints.
-func withAccounts(t *testing.T, names protocol.Names) *natstest.Server {
+func withAccounts(t *testing.T, names protocol.Names, adjust ...func(*server.Options)) *natstest.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
 	everything := rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}
@@ -55,7 +55,8 @@ func withAccounts(t *testing.T, names protocol.Names) *natstest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return natstest.Start(t, func(o *server.Options) { o.Accounts, o.Users = config.Accounts, config.Users })
+	adjust = append(adjust, func(o *server.Options) { o.Accounts, o.Users = config.Accounts, config.Users })
+	return natstest.Start(t, adjust...)
 }
 
 // A worker's user that is confined to a topic does its jobs, and can neither read nor erase what is

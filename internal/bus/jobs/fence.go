@@ -29,7 +29,7 @@ const fenceLife = 7 * 24 * time.Hour
 // Fence begins a new epoch of the dispatch of an attempt, and gives its name for Job.Epoch: no
 // job of the attempt that is published in an earlier epoch is stored from now on, however long it
 // was under way. It needs ID, Topic, Fence and Deadline of the job. Where nothing was dispatched
-// it is one request.
+// it is one request, and now and then one for the consumer of fences.
 //
 // Errors: bus.ErrInvalidJob; *FencedError where a writer with a higher fence has begun one or
 // published the job; else *RetryError, after which it is open whether an epoch has begun.
@@ -48,7 +48,7 @@ func (q *Queue) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
 			q.metrics.fences.Inc()
 			q.dropFence(ctx, last)
 			return epoch, nil
-		case errors.Is(err, jetstream.ErrNoStreamResponse):
+		case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound):
 			if err = q.conn.RepairStreams(ctx); err != nil {
 				return 0, err
 			}
@@ -70,6 +70,9 @@ func (q *Queue) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
 
 // storeFence stores a fence message if the last message of the dispatch is the one expected.
 func (q *Queue) storeFence(ctx context.Context, j Job, expected uint64) (uint64, error) {
+	if err := q.topics.keepFences(ctx); err != nil {
+		return 0, err
+	}
 	m := nats.NewMsg(q.conn.Names.Fence(j.Topic, j.ID))
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
 	ack, err := q.conn.Store(ctx, q.conn.Names.JobsStream(), m,

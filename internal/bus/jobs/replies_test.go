@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -109,9 +110,11 @@ func heard(t *testing.T, s *natstest.Server, names protocol.Names, worker *nats.
 }
 
 // twoTopics is a server with a job of each topic, and an output.
-func twoTopics(t *testing.T, names protocol.Names) (*natstest.Server, *bus.Conn, *Queue, protocol.OutputRef) {
+func twoTopics(
+	t *testing.T, names protocol.Names, adjust ...func(*server.Options),
+) (*natstest.Server, *bus.Conn, *Queue, protocol.OutputRef) {
 	t.Helper()
-	s := withAccounts(t, names)
+	s := withAccounts(t, names, adjust...)
 	conn := bustest.Connect(t, bus.Config{URL: s.URL(), User: "operator", Password: "o"})
 	signing := bustest.Keys(t)
 	q := New(conn, signing, results.NewReader(conn, signing), Options{})

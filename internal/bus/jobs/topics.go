@@ -25,6 +25,10 @@ const topicPulls = 16_384
 // slow but right.
 const maxTopics = 10_000
 
+// refusalHolds is for how long a topic that was refused is not asked for again: a run may have
+// thousands of jobs of it.
+const refusalHolds = 5 * time.Second
+
 // defaultBound is how many jobs of a topic may be with workers, unless configured otherwise.
 const defaultBound = 10_000
 
@@ -47,8 +51,10 @@ type topics struct {
 type topic struct {
 	mu         sync.Mutex // held while asking the server: callers of one topic wait for one request
 	checkedAt  time.Time
-	generation uint64    // of the connection, when it was checked
-	refusedAt  time.Time // when a look for jobs last found no room for it
+	generation uint64 // of the connection, when it was checked
+	refused    error  // why there was no room for it, when it was last asked for
+	refusedAt  time.Time
+	lookedAt   time.Time // when a look for jobs last found no room for it
 }
 
 func newTopics(conn *bus.Conn, o Options) *topics {
@@ -76,6 +82,11 @@ func (t *topics) get(name string) *topic {
 	return k
 }
 
+// isKnown says whether the consumer was there a short time ago, on the connection of now.
+func (k *topic) isKnown(t *topics, generation uint64) bool {
+	return k.generation == generation && !k.checkedAt.IsZero() && t.conn.Clock.Since(k.checkedAt) < t.recheck
+}
+
 // ensure makes sure that the topic's consumer exists. A worker can then bind to it before the first
 // job is there.
 func (t *topics) ensure(ctx context.Context, name string) error {
@@ -83,10 +94,17 @@ func (t *topics) ensure(ctx context.Context, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	generation := t.conn.Generation()
-	if k.generation == generation && !k.checkedAt.IsZero() && t.conn.Clock.Since(k.checkedAt) < t.recheck {
+	if k.isKnown(t, generation) {
 		return nil
 	}
+	if k.refused != nil && t.conn.Clock.Since(k.refusedAt) < refusalHolds {
+		return k.refused
+	}
+	k.refused = nil
 	if err := t.create(ctx, name); err != nil {
+		if errors.Is(err, ErrTooManyTopics) {
+			k.refused, k.refusedAt = err, t.conn.Clock.Now()
+		}
 		return err
 	}
 	k.checkedAt, k.generation = t.conn.Clock.Now(), generation
@@ -99,7 +117,7 @@ func (t *topics) ensure(ctx context.Context, name string) error {
 func (t *topics) ensureIfRoom(ctx context.Context, name string) error {
 	k := t.get(name)
 	k.mu.Lock()
-	refused := !k.refusedAt.IsZero() && t.conn.Clock.Since(k.refusedAt) < t.recheck
+	refused := !k.lookedAt.IsZero() && t.conn.Clock.Since(k.lookedAt) < t.recheck
 	k.mu.Unlock()
 	if refused {
 		return nil
@@ -109,7 +127,7 @@ func (t *topics) ensureIfRoom(ctx context.Context, name string) error {
 		return err
 	}
 	k.mu.Lock()
-	k.refusedAt = t.conn.Clock.Now()
+	k.lookedAt = t.conn.Clock.Now()
 	k.mu.Unlock()
 	t.conn.Log.Info("Workers get no jobs of a topic until there is room for its consumer", "topic", name, "cause", err.Error())
 	return nil
@@ -122,10 +140,14 @@ func (t *topics) create(ctx context.Context, topic string) error {
 			err = t.consumer(ctx, topic)
 		}
 	}
-	if err != nil {
-		return t.conn.Retryable("create consumer of topic "+topic, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = t.conn.Retryable("create consumer of topic "+topic, err)
+	if retry, ok := errors.AsType[*bus.RetryError](err); ok && errors.Is(err, ErrTooManyTopics) {
+		retry.Delay = t.conn.Jittered(refusalHolds)
+	}
+	return err
 }
 
 // consumer makes the consumer of a topic if there is none, and not too many: each costs the server
@@ -139,11 +161,18 @@ func (t *topics) consumer(ctx context.Context, topic string) error {
 	if !known { // one at a time, or all that count at the same moment find room
 		t.creating.Lock()
 		defer t.creating.Unlock()
+		if err := t.keepFences(ctx); err != nil {
+			return err
+		}
 		if err := t.room(ctx); err != nil {
 			return err
 		}
 	}
 	got, err := t.conn.EnsureConsumer(ctx, t.conn.Names.JobsStream(), want)
+	if errors.Is(err, jetstream.ErrMaximumConsumersLimit) { // of the stream, the account or the server
+		t.options.Metrics.topicsRefused.Inc()
+		return fmt.Errorf("%w: %w", ErrTooManyTopics, err)
+	}
 	if got.Differs {
 		t.conn.ReportDrift(want, t.raised(ctx, want, got.Consumer).CachedInfo().Config)
 	}
@@ -188,7 +217,7 @@ func (t *topics) exists(ctx context.Context, durable string) (bool, error) {
 	return err == nil, err
 }
 
-// room is ErrTooManyTopics if another consumer would be one too many.
+// room is ErrTooManyTopics if another consumer would be one too many. That of fences is no topic's.
 func (t *topics) room(ctx context.Context) error {
 	ctx, cancel := t.conn.Bounded(ctx)
 	defer cancel()
@@ -196,7 +225,7 @@ func (t *topics) room(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := s.CachedInfo().State.Consumers; n >= t.options.MaxTopics {
+	if n := s.CachedInfo().State.Consumers - 1; n >= t.options.MaxTopics {
 		t.options.Metrics.topicsRefused.Inc()
 		return fmt.Errorf("%w: %d, at most %d", ErrTooManyTopics, n, t.options.MaxTopics)
 	}

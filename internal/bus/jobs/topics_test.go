@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -44,8 +46,8 @@ func TestTopicsAreBounded(t *testing.T) {
 		}
 	}
 	info := bustest.Info(t, b.conn, b.conn.Names.JobsStream())
-	if refused != 3 || info.State.Consumers != 3 || info.State.Msgs != 3 {
-		t.Errorf("%d topics refused, %d consumers and %d jobs, want 3 of each", refused, info.State.Consumers, info.State.Msgs)
+	if topics := info.State.Consumers - 1; refused != 3 || topics != 3 || info.State.Msgs != 3 { // one is of fences
+		t.Errorf("%d topics refused, %d consumers and %d jobs, want 3 of each", refused, topics, info.State.Msgs)
 	}
 	b.topics.forget() // as after a restart of the operator
 	if err := b.Publish(t.Context(), jobOf("made.up-0", 10)); err != nil {
@@ -60,6 +62,54 @@ func TestTopicsAreBounded(t *testing.T) {
 	if n := testutil.ToFloat64(b.metrics.topicsRefused); n != 3 {
 		t.Errorf("counted %v", n)
 	}
+}
+
+// mutation: an error of the server that is left as it is makes this fail.
+func TestALimitOfTheServerIsOneOfTopics(t *testing.T) {
+	b := newQueue(t, natstest.Start(t, func(o *server.Options) { o.JetStreamLimits.DefaultMaxConsumers = 3 }))
+	publish(t, b, jobOf("first", 0)) // and the consumer of fences
+	publish(t, b, jobOf("second", 1))
+	err := b.Publish(t.Context(), jobOf("third", 2))
+	if n := testutil.ToFloat64(b.metrics.topicsRefused); !errors.Is(err, ErrTooManyTopics) || n != 1 {
+		t.Errorf("refused with %v, counted %v", err, n)
+	}
+}
+
+// A run may have thousands of jobs of a topic for which there is no room, each of which is tried.
+//
+// mutations: ensure that remembers no refusal, or remembers it for good, makes this fail.
+func TestATopicThatWasRefusedIsNotAskedForWithEachJob(t *testing.T) {
+	b := newQueue(t, natstest.Start(t), func(c *config) { c.MaxTopics = 1 })
+	publish(t, b, jobOf("first", 0))
+	requests := make(chan *nats.Msg, 10_000)
+	spy, err := b.conn.NATS.ChanSubscribe("$JS.API.>", requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = spy.Unsubscribe() })
+	var group sync.WaitGroup
+	for n := range 100 {
+		group.Go(func() {
+			err := b.Publish(t.Context(), jobOf("second", n))
+			retry, ok := errors.AsType[*bus.RetryError](err)
+			if !errors.Is(err, ErrTooManyTopics) || !ok || retry.Delay < refusalHolds/2 {
+				t.Errorf("refused with %v, to be tried again after %v", err, retry)
+			}
+		})
+	}
+	group.Wait()
+	if err := b.conn.NATS.FlushTimeout(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(requests); n == 0 || n > 3 {
+		t.Errorf("%d requests", n)
+	}
+	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), protocol.Durable("first")); err != nil {
+		t.Fatal(err)
+	}
+	known := b.topics.get("second")
+	known.refusedAt = known.refusedAt.Add(-refusalHolds)
+	publish(t, b, jobOf("second", 1))
 }
 
 // The operator looks at the consumers of topics whose jobs wait every few seconds. That must not

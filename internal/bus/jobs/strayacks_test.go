@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// NATS takes an ack of a message that its consumer never had, if its sequence is below what the
+// consumer has had, and deletes the message if no other consumer is to have it.
+//
+// mutation: Fence without a consumer of fences makes this fail.
+func TestAConfinedWorkerCannotEraseFences(t *testing.T) {
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	s, conn, q, _ := twoTopics(t, names)
+	fenced := Job{ID: bustest.JobID(2), Topic: theirs, Fence: 1}
+	epoch, err := q.Fence(t.Context(), fenced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Publish(t.Context(), Job{ID: bustest.JobID(3), Topic: mine}); err != nil {
+		t.Fatal(err)
+	}
+	nc := dial(t, s, "worker", mineInbox)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := js.Consumer(t.Context(), names.JobsStream(), protocol.Durable(mine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last jetstream.Msg
+	for range 2 {
+		if last, err = c.Next(jetstream.FetchMaxWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seq := range epoch + 1 {
+		if err := nc.Publish(fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.1.0", names.JobsStream(), protocol.Durable(mine), seq), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := last.DoubleAck(t.Context()); err != nil { // the server takes them in order
+		t.Fatal(err)
+	}
+	for _, subject := range []string{names.Fence(theirs, fenced.ID), names.Job(theirs, bustest.JobID(1))} {
+		if m, err := conn.Read(t.Context(), names.JobsStream(), bus.Query{LastFor: subject}); err != nil || m == nil {
+			t.Errorf("%s is %v, %v", subject, m, err)
+		}
+	}
+	if outcome, err := q.Recover(t.Context(), Job{ID: fenced.ID, Topic: theirs, Fence: 1, Epoch: epoch}); err != nil || outcome != Published {
+		t.Errorf("it is recovered as %v, %v", outcome, err)
+	}
+}
+
+// mutations: keepFences that remembers over the loss of the stream, or fails where NATS refuses.
+func TestTheConsumerOfFencesIsMadeWhereverItCanBe(t *testing.T) {
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	q := newQueue(t, natstest.Start(t))
+	stream, there := names.JobsStream(), func() bool {
+		_, err := q.conn.JetStream.Consumer(t.Context(), names.JobsStream(), fences)
+		return err == nil
+	}
+	fence := func(n int) {
+		t.Helper()
+		if _, err := q.Fence(t.Context(), testJob(n)); err != nil {
+			t.Error(err)
+		}
+	}
+	if fence(1); !there() {
+		t.Error("it is not made")
+	}
+	if err := q.conn.JetStream.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	if fence(2); !there() {
+		t.Error("it is not made again with its stream")
+	}
+	limited := newQueue(t, natstest.Start(t, func(o *server.Options) { o.JetStreamLimits.DefaultMaxConsumers = 1 }))
+	if _, err := limited.conn.JetStream.CreateConsumer(t.Context(), stream, limited.topics.config("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limited.Fence(t.Context(), testJob(1)); err != nil {
+		t.Errorf("where there is no room for it: %v", err)
+	}
+}

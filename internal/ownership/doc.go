@@ -82,10 +82,11 @@
 // wait for. A member that does not reach the API server gives all up after 5 s, and says so in its
 // log and in ownership_lapses_total. One that does not reach Redis or NATS (Fit) for the whole of
 // Lease says that on its Lease, and is given nothing until it is fit as long; its partitions move
-// to members that are fit. One that starts is unfit until Fit succeeds once. Where none is fit,
-// nothing moves but what a dead owner had, or one that leaves. Where some are fit again, nothing
-// moves for two Leases: others end their marks later. One that lapses again and again is given
-// nothing for a while, twice as long each time, up to ten Leases.
+// to members that are fit, once all have had the time to say the same. One that starts is unfit
+// until Fit succeeds once. Where none is fit, nothing moves but what a dead owner had, or one that
+// leaves. Where some are fit again, nothing moves for two Leases: others end their marks later. One
+// that lapses again and again is given nothing for a while, twice as long each time, up to ten
+// Leases.
 //
 // Members may have Leases of other lengths, while a rollout changes that. A member waits for
 // another one as long as the longer of the two.

@@ -66,7 +66,7 @@ func (o *ownLease) renew(ctx context.Context, mark rules.Mark, now time.Time) er
 	}
 	// Somebody edited it, or an answer was lost.
 	var stands coordinationv1.Lease
-	if err := o.client.Get(ctx, client.ObjectKeyFromObject(o.object), &stands); err != nil {
+	if err := o.get(ctx, client.ObjectKeyFromObject(o.object), &stands); err != nil {
 		return o.gone(err)
 	}
 	if stands.UID != o.object.UID {
@@ -92,7 +92,7 @@ func (o *ownLease) gone(err error) error {
 func (o *ownLease) create(ctx context.Context, mark rules.Mark, now time.Time) error {
 	made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: LeasePrefix + o.member}}
 	o.fill(made, mark, now)
-	err := o.client.Create(ctx, made)
+	err := o.bounded(ctx, func(ctx context.Context) error { return o.client.Create(ctx, made) })
 	if apierrors.IsAlreadyExists(err) { // the answer to an earlier try was lost
 		return o.adopt(ctx, made, mark, now)
 	}
@@ -106,7 +106,7 @@ func (o *ownLease) create(ctx context.Context, mark rules.Mark, now time.Time) e
 // adopt renews the Lease that an earlier try to create it has left. Others count from that one, so
 // to find it is no renewal.
 func (o *ownLease) adopt(ctx context.Context, stands *coordinationv1.Lease, mark rules.Mark, now time.Time) error {
-	if err := o.client.Get(ctx, client.ObjectKeyFromObject(stands), stands); err != nil {
+	if err := o.get(ctx, client.ObjectKeyFromObject(stands), stands); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	if stands.Spec.HolderIdentity == nil || *stands.Spec.HolderIdentity != o.member {
@@ -119,11 +119,23 @@ func (o *ownLease) adopt(ctx context.Context, stands *coordinationv1.Lease, mark
 func (o *ownLease) update(ctx context.Context, mark rules.Mark, now time.Time) error {
 	next := o.object.DeepCopy()
 	o.fill(next, mark, now)
-	if err := o.client.Update(ctx, next); err != nil {
+	if err := o.bounded(ctx, func(ctx context.Context) error { return o.client.Update(ctx, next) }); err != nil {
 		return err
 	}
 	o.object = next
 	return nil
+}
+
+func (o *ownLease) get(ctx context.Context, key client.ObjectKey, into *coordinationv1.Lease) error {
+	return o.bounded(ctx, func(ctx context.Context) error { return o.client.Get(ctx, key, into) })
+}
+
+// bounded gives each call a time of its own: after an answer that was lost, a renewal takes three,
+// and a slow API server would never get to the last of them. All together take less than a session.
+func (o *ownLease) bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, o.lease/4)
+	defer cancel()
+	return call(ctx)
 }
 
 func (o *ownLease) fill(l *coordinationv1.Lease, mark rules.Mark, now time.Time) {

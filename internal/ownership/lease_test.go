@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -50,6 +52,53 @@ func TestALeaseWhoseAnswerWasLostIsWrittenAgain(t *testing.T) {
 	second := stands()
 	if second.ResourceVersion == first.ResourceVersion || second.Annotations[LeavingAnnotation] == "" {
 		t.Errorf("the second renewal wrote nothing: %s, then %s with %v", first.ResourceVersion, second.ResourceVersion, second.Annotations)
+	}
+}
+
+// Where each call takes more than half of the time that one may take, an answer that is lost does
+// not keep a replica out.
+// mutation: renew with one bound for all its calls makes this fail.
+func TestARenewalGoesOnAfterALostAnswer(t *testing.T) {
+	for _, verb := range []string{"create", "update"} {
+		k, used, lost := (*Keeper)(nil), map[time.Time]time.Duration{}, ""
+		call := func(ctx context.Context, v string, do func() error) error {
+			by, _ := ctx.Deadline() // of each call, or of all calls together
+			if used[by] += k.timing.Lease * 3 / 20; used[by] > k.timing.Lease/4 {
+				return context.DeadlineExceeded
+			}
+			err := do()
+			if v == verb && lost == "" {
+				lost = v
+				return context.DeadlineExceeded
+			}
+			return err
+		}
+		c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				return call(ctx, "get", func() error { return c.Get(ctx, key, o, opts...) })
+			},
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				return call(ctx, "create", func() error { return c.Create(ctx, o, opts...) })
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				return call(ctx, "update", func() error { return c.Update(ctx, o, opts...) })
+			},
+		})
+		k = New(Options{Client: c, Namespace: "ns", Member: "a", Handler: &calls{}, Clock: clock.RealClock{}, Log: logr.Discard()})
+		own := &ownLease{client: c, namespace: "ns", member: "a", lease: k.timing.Lease}
+		if err := k.renew(t.Context(), own); verb == "update" && err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		for err := errCut; err != nil && tries < 5; tries++ {
+			err = k.renew(t.Context(), own)
+			if verb == "update" && tries == 0 && err == nil {
+				t.Fatal("the answer was not lost")
+			}
+		}
+		if tries > 4 {
+			t.Errorf("after the answer to %s was lost it is still not renewed", verb)
+		}
 	}
 }
 

@@ -69,8 +69,6 @@ func (k *Keeper) renew(ctx context.Context, lease *ownLease) error {
 	if k.newer.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.timing.Lease/4)
-	defer cancel()
 	k.mu.Lock()
 	mark := k.health.said
 	k.mu.Unlock()

@@ -342,6 +342,48 @@ func divided(members ...*fellow) func() bool {
 	}
 }
 
+// owned says whether these members own all partitions, however many each has.
+func owned(members ...*fellow) func() bool {
+	return func() bool {
+		sum := 0
+		for _, f := range members {
+			sum += f.count()
+		}
+		return sum == Partitions
+	}
+}
+
+// moves is what two Leases change in who owns what, once that is as it should be; empty: nothing.
+// They begin again where a member loses its session, which a slow machine does: then others rightly
+// have its partitions.
+func (w *world) moves(ready func() bool, members ...*fellow) (moved string) {
+	w.t.Helper()
+	var sessions []int64
+	var owners string
+	var began time.Time
+	w.eventually("two Leases in which no session ends", func() bool {
+		now := members[0].owners()
+		var in []int64
+		for _, f := range members {
+			in = append(in, f.until.Load().session)
+		}
+		if !slices.Equal(in, sessions) {
+			sessions, owners = in, ""
+		}
+		if owners == "" && !slices.Contains(in, 0) && ready() {
+			owners, began = members[0].owners(), time.Now()
+		}
+		if owners == "" || time.Since(began) < 2*w.timing.Lease {
+			return false
+		}
+		if now != owners {
+			moved = now
+		}
+		return true
+	})
+	return moved
+}
+
 // owners is OwnerOf and Term of all partitions, as text.
 func (f *fellow) owners() (text string) {
 	for p := range Partitions {

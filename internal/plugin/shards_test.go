@@ -202,7 +202,7 @@ func TestShards_WhyAReplicaIsGivenNothing(t *testing.T) {
 		"true":                    "  does not reach Redis or NATS\n", // of a replica of before
 		ownership.UnfitDependency: "  does not reach Redis or NATS\n",
 		ownership.UnfitProbation:  "  has lost its Lease too often, and is given no partitions for a while\n",
-		ownership.UnfitStarting:   "  has not begun yet\n",
+		ownership.UnfitStarting:   "  has not begun, or begins again\n",
 	} {
 		lease := leaseOf("pod-a.one", 2*time.Second)
 		lease.Annotations = map[string]string{ownership.UnfitAnnotation: cause}

@@ -94,13 +94,9 @@ func (m *Member) movable(p int, must bool) bool {
 }
 
 // mayMove says whether the view of the members is good enough to move partitions between them. Who
-// is unfit has not worked for a whole Lease, so it waits no longer once all can know.
+// is unfit settles, too: at the beginning of an outage the others mark themselves a moment later.
 func (m *Member) mayMove(now Time) bool {
-	settle := m.Settle
-	if m.mark.Unfit && m.openly {
-		settle = 0
-	}
-	return !m.noneFit && now-m.settled >= settle && now-m.listed < m.Lease
+	return !m.noneFit && now-m.settled >= m.Settle && now-m.listed < m.Lease
 }
 
 // underWay is how many partitions are being moved, or are to be written.

@@ -110,8 +110,6 @@ type Member struct {
 	// first of an unbroken row came; never before the first.
 	listed, heard, listening Time
 	everListed               bool
-	// openly: the last list shows that this member is unfit, so nobody gives back what it gives.
-	openly bool
 	// leftAt is when this member began to leave.
 	leftAt Time
 	// outdated: since the last list was sent, this member began to leave, another one was seen to
@@ -123,7 +121,9 @@ type Member struct {
 	// eligible are the members for Desired, since settled.
 	eligible []string
 	settled  Time
-	noneFit  bool
+	// noneFit: no member is fit. noneSince is when that last changed.
+	noneFit   bool
+	noneSince Time
 
 	// ended and cuts are partitions whose end was not reported by Act yet.
 	ended, cuts []int
@@ -139,9 +139,14 @@ const (
 	garbage // there is one that cannot be read, or is older than what was seen before
 )
 
-// wait is how long the Lease of another member counts here: as long as either of the two has it.
-// Its holder goes by its own.
-func wait(m *Member, p peer) Time { return max(m.Lease, p.lasts) }
+// wait is how long the Lease of another member counts here: as long as either of the two has it, or
+// as the longest does where it was never seen. Its holder goes by its own.
+func wait(m *Member, p peer) Time {
+	if p.lasts == 0 {
+		return longest(m)
+	}
+	return max(m.Lease, p.lasts)
+}
 
 // longest is the longest Lease that this member knows of.
 func longest(m *Member) Time {

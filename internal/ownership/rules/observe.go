@@ -85,7 +85,6 @@ func (m *Member) Listed(l List) {
 	present := map[string]bool{m.name: true}
 	for _, lease := range l.Leases {
 		if lease.Name == m.name {
-			m.openly = lease.Unfit
 			continue
 		}
 		present[lease.Name] = true
@@ -125,13 +124,15 @@ const remember = 100
 // elect finds who is eligible: live, not leaving and fit; where none is fit, all that are live.
 func (m *Member) elect(now Time) {
 	fit, all := candidates(m)
-	outage := m.noneFit && len(m.eligible) > 1 && now-m.settled >= m.Settle // members that begin together settle
-	m.noneFit = len(fit) == 0
+	outage := m.noneFit && len(m.eligible) > 1 && now-m.noneSince >= m.Settle // members that begin together settle
+	if none := len(fit) == 0; none != m.noneFit {
+		m.noneFit, m.noneSince = none, now
+	}
 	switch {
 	case m.noneFit:
 		fit = all
 	case outage: // others end their marks a Lease after Redis and NATS answer them, and are listed later still
-		m.settled = now + 2*m.Lease
+		m.settled = now + 2*m.Lease - m.Settle
 	}
 	slices.Sort(fit)
 	if !slices.Equal(fit, m.eligible) {
@@ -180,7 +181,7 @@ func (m *Member) Gone(name string) bool {
 	if p, met := m.peers[name]; met {
 		return p.listed && m.over(p)
 	}
-	return m.listed-m.listening >= m.Lease // in no list of a whole Lease
+	return m.listed-m.listening >= longest(m) // in no list of a whole Lease
 }
 
 // ProcessGone is Gone for the member whose name ends with a point and the name of its process. One

@@ -42,3 +42,19 @@ func TestMember_WhoHasALongerLeaseIsNotGone(t *testing.T) {
 		}
 	}
 }
+
+// A member whose Lease was never seen may have the longer one, too.
+// mutations: wait and Gone by the own Lease make this fail.
+func TestMember_WhoWasNeverListedMayHaveALongerLease(t *testing.T) {
+	claims := []Claim{{"a", 2}, {"unseen", 2}}
+	m := owner(t, claims)
+	for at := Time(10); at <= 400; at += 10 {
+		m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "b", Version: numeral(int(at)), Lasts: 300}}})
+		if got, want := m.Gone("unseen"), at >= 310; got != want {
+			t.Errorf("at %d: gone %t", at, got)
+		}
+		if got, want := m.Gone("nobody"), at >= 310; got != want {
+			t.Errorf("at %d, who is in no list and owns nothing: gone %t", at, got)
+		}
+	}
+}

@@ -4,27 +4,21 @@ package rules
 
 import "testing"
 
-// mutations: mayMove with Settle for whoever is unfit makes this fail; so does one that does not
-// wait until the own Lease says so, and one without noneFit.
-func TestMember_WhoIsUnfitDoesNotSettle(t *testing.T) {
-	m := owner(t, []Claim{{"a", 2}}, b)
-	m.Settle = 1000
-	lists := func(at Time, b Lease, version string, unfit bool) Actions {
-		m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "a", Version: version, Unfit: unfit}, b}})
-		return m.Act(at)
-	}
-	m.Marked(Mark{Unfit: true}, 7)
-	if a := lists(8, b, "1/1", false); len(a.Lose) > 0 {
-		t.Errorf("it gives away what b would give back, as b does not know yet: %+v", a)
-	}
-	if a := lists(9, Lease{Name: "b", Version: "1/2", Unfit: true}, "1/2", true); len(a.Lose) > 0 {
-		t.Errorf("none is fit, and it gives: %+v", a)
-	}
-	m = owner(t, []Claim{{"a", 2}}, b)
-	m.Settle = 1000
-	m.Marked(Mark{Unfit: true}, 7)
-	if a := lists(9, b, "1/2", true); len(a.Lose) != 1 {
-		t.Errorf("it keeps what it cannot work on: %+v", a)
+// At the beginning of an outage the first one marks itself up to two seconds before the last.
+//
+// mutations: mayMove without Settle for who is unfit makes this fail: others get partitions that
+// they cannot work on either; so does one without noneFit.
+func TestMember_WhoIsUnfitSettles(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		m := owner(t, []Claim{{"a", 2}}, b)
+		m.Marked(Mark{Unfit: true}, 7)
+		for at := Time(8); at < 50; at++ {
+			other := Lease{Name: "b", Version: numeral(int(at)), Unfit: all && at > 9}
+			m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "a", Version: "1/2", Unfit: true}, other}})
+			if a := m.Act(at); (len(a.Lose) > 0) != (at == 17 && !all) {
+				t.Errorf("at %d, where the other is unfit soon, too: %t: %+v", at, all, a)
+			}
+		}
 	}
 }
 
@@ -56,7 +50,7 @@ func TestMember_NothingMovesWhileAnOutageEnds(t *testing.T) {
 			t.Fatalf("at %d: %+v", at, a)
 		}
 	}
-	for fit, want := range map[Time]Time{12: 12, 30: 230} { // two Leases later, unless both have just begun
+	for fit, want := range map[Time]Time{12: 22, 30: 230} { // two Leases later, unless both have just begun
 		_, lists = begin()
 		moved := Time(0)
 		for at := Time(8); at < 400 && moved == 0; at++ {
@@ -67,6 +61,31 @@ func TestMember_NothingMovesWhileAnOutageEnds(t *testing.T) {
 		if moved != want {
 			t.Errorf("where one stays unfit, and the other is fit at %d, it gives at %d", fit, moved)
 		}
+	}
+}
+
+// mutation: elect that takes an outage for over when somebody joins makes this fail.
+func TestMember_WhoJoinsInAnOutageDoesNotEndIt(t *testing.T) {
+	var claims []Claim
+	for _, name := range desiredOf(16, []string{"a", "b"}) {
+		claims = append(claims, Claim{name, 2})
+	}
+	m, moved := owner(t, claims, Lease{Name: "b", Version: "1/1", Unfit: true}), Time(0)
+	m.Marked(Mark{Unfit: true}, 7)
+	for at := Time(8); at < 500 && moved == 0; at++ {
+		others := []Lease{{Name: "b", Version: numeral(int(at)), Unfit: true}}
+		if at >= 149 {
+			others = append(others, Lease{Name: "c", Version: numeral(int(at)), Unfit: at == 149})
+		}
+		m.Renewed(at, at)
+		m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
+		m.Listed(List{Sent: at, Received: at, Leases: others})
+		if a := m.Act(at); len(a.Lose) > 0 {
+			moved = at
+		}
+	}
+	if moved != 350 {
+		t.Errorf("where one joins just before the outage ends at 150, partitions move at %d", moved)
 	}
 }
 

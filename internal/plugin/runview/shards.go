@@ -214,7 +214,7 @@ func (r *Replica) Ailment() string {
 	case ownership.UnfitProbation:
 		return "has lost its Lease too often, and is given no partitions for a while"
 	case ownership.UnfitStarting:
-		return "has not begun yet"
+		return "has not begun, or begins again"
 	}
 	return "does not reach Redis or NATS"
 }

@@ -135,10 +135,8 @@ func (c *chance) tight() *chance {
 	return c
 }
 
-// apart gives all items locks that no other step wants, and has decisions cut. There is
-// room for all.
+// apart gives all items locks that no other step wants, and has decisions cut.
 func (c *chance) apart() *chance {
-	c.run.Spec.Inputs = raw(`{"list":` + numbers(1+c.g.IntN(6)) + `}`)
 	for i := range c.run.Spec.Steps {
 		if s := &c.run.Spec.Steps[i]; s.ForEach != nil {
 			s.ForEach.Locks = []v1alpha1.LockRequest{mutexOf(s.Name + "-${item}")}
@@ -636,8 +634,9 @@ func TestItemsByChance(t *testing.T) {
 
 // The same, of steps and items that want the same lock.
 //
-// mutations: a HasPlace without locks, an itemRoom without a least, mayPrepare that leaves out who
-// has an answer, and locked that passes over all items as something is left, make this fail.
+// mutations: a HasPlace without locks, an itemRoom without a least, or without what it keeps,
+// mayPrepare that leaves out who has an answer, and locked that passes over all items as something
+// is left, make this fail.
 func TestStepsAndItemsThatWantOneLockByChance(t *testing.T) {
 	for seed := range uint64(200) {
 		newChance(t, seed, false).tight().play()

@@ -474,3 +474,82 @@ func TestAnItemWhoseLockKeyReadsAnOutputIsRenderedAgain(t *testing.T) {
 		}
 	}
 }
+
+// Items that have an answer about their locks keep the places by which they asked, also where a
+// step with others begins between: else grants are given back, each a start of a rate.
+//
+// mutations: an itemRoom that takes from a step what is kept for it, or keeps it from others no
+// more, and placesAsked without who waits, or whom the store did not answer, make this fail.
+func TestItemsThatWereGrantedTheirLocksKeepTheirPlacesFromAStepThatBegins(t *testing.T) {
+	const most = bounds.MaxLockedItems
+	for name, tc := range map[string]struct {
+		waits, away int // items that get no grant
+	}{
+		"all are granted theirs": {-1, -1}, "one waits": {most - 1, -1}, "of one it is not known": {-1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := lockedItems(most+10, most+10, v1alpha1.Collect)
+			own := newStep("own", forEach("${inputs.list}", most+10, v1alpha1.Collect), withStepLocks(mutexOf("whole")))
+			own.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("r-${item}")}
+			run.Spec.Steps = []v1alpha1.Step{own, run.Spec.Steps[0], newStep("free", forEach("${inputs.list}", most+10, v1alpha1.Collect))}
+			in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Locks: map[string]LocksAnswer{}})
+			out := Decide(in)
+			if n := len(out.Needs.Locks); n != 1+most || out.Needs.Locks[0].Part != "own" {
+				t.Fatalf("asks for %q", partsAsked(&out))
+			}
+			for i, ask := range out.Needs.Locks {
+				in.Locks[ask.Part] = heldWith(int64(1 + i))
+			}
+			if tc.waits >= 0 {
+				in.Locks[part(tc.waits)] = LocksAnswer{State: LocksWaiting, Lock: "mutex:" + run.Namespace + "/m"}
+			}
+			if tc.away >= 0 {
+				in.Locks[part(tc.away)] = LocksAnswer{State: LocksUnavailable}
+			}
+			in.Lists = out.Lists
+			out = Decide(in)
+			if got := partsAsked(&out); got != "own/0" {
+				t.Fatalf("asks for %q after that", got)
+			}
+			in.Locks["own/0"] = heldWith(99)
+			in.Lists = out.Lists
+			out = Decide(in)
+			if f := out.Status.Steps[1].ForEach; len(out.Needs.Locks) > 0 || f.Begun != most || out.Status.Steps[0].ForEach.Begun != 1 {
+				t.Errorf("asks for %q, %d and %d began", partsAsked(&out), out.Status.Steps[0].ForEach.Begun, f.Begun)
+			}
+			want := most
+			if tc.away >= 0 {
+				want--
+			}
+			if n := len(out.Status.Steps[1].ForEach.Locks); n != want {
+				t.Errorf("%d items have locks or wait, want %d", n, want)
+			}
+		})
+	}
+}
+
+// A step with items that asks for its locks is not cut by the decision that has the answer: its
+// list is not evaluated twice for it.
+//
+// mutation: storeItems that keeps no list of a step that asks makes this fail.
+func TestAStepWithItemsThatWasGrantedItsLocksHasThemThoughExpressionsTookAllTheyMay(t *testing.T) {
+	asked := 0
+	for left := range 500 {
+		run := lockedItems(3, 3, v1alpha1.Collect)
+		run.Spec.Steps[0].Locks = []v1alpha1.LockRequest{mutexOf("whole")}
+		run.Spec.Steps = []v1alpha1.Step{newStep("first"), run.Spec.Steps[0]}
+		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Evaluated: &facts.Evaluated{Cost: bounds.MaxDecisionCost - left}})
+		out := Decide(in)
+		if partsAsked(&out) != "all" {
+			continue // it is left for the next decision, and asks for nothing
+		}
+		asked++
+		in.Evaluated, in.Lists, in.Locks = out.Evaluated, out.Lists, map[string]LocksAnswer{"all": heldWith(7)}
+		if out = Decide(in); len(out.Status.Steps[1].Locks) != 1 {
+			t.Fatalf("with %d left it has no lock", left)
+		}
+	}
+	if asked == 0 || asked == 500 {
+		t.Errorf("it asks in %d of 500 cases", asked)
+	}
+}

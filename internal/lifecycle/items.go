@@ -29,14 +29,17 @@ func newItems(d *draft, i int) *fanout.Items {
 	return fanout.Read(i, &d.plan.Steps[i], status.JobID(d.run, s.Name, 1), s.ForEach)
 }
 
-// storeItems writes the items back into status.
+// storeItems writes the items back into status. The list of a step that asks for its locks is kept
+// for the decision that has the answer: one that would be cut for it would give a grant back.
 func storeItems(d *draft) {
 	lists := d.out.Lists
 	d.out.Lists = nil
 	active := forEachSteps(d)
 	for i, it := range d.items {
-		if it != nil {
+		if it != nil || d.asks[i] && dag.FansOut(&d.plan.Steps[i]) {
 			keepList(d, d.view.ListName(i), lists)
+		}
+		if it != nil {
 			it.Store(active)
 		}
 	}

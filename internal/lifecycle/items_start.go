@@ -4,6 +4,8 @@ package lifecycle
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
@@ -57,11 +59,15 @@ func itemLaunches(d *draft) []launch {
 	return all
 }
 
-// itemRoom is how many items of a run may begin: all, and of those those with locks.
-type itemRoom struct{ all, locked int }
+// itemRoom is how many items of a run may begin: all, and of those those with locks. Places are
+// kept for the items of steps that were asked about in an earlier decision of this pass.
+type itemRoom struct {
+	all, locked int
+	kept        map[*fanout.Items][]int
+}
 
 func roomOfItems(d *draft) itemRoom {
-	room := itemRoom{bounds.MaxUnderWay, bounds.MaxLockedItems}
+	room := itemRoom{all: bounds.MaxUnderWay, locked: bounds.MaxLockedItems, kept: placesAsked(d)}
 	for _, it := range d.items {
 		if it != nil {
 			room.less(it, it.UnderWay())
@@ -70,17 +76,61 @@ func roomOfItems(d *draft) itemRoom {
 	return room
 }
 
+// placesAsked are the items that have an answer about their locks, and need a place for it. A grant
+// without one is given back, which costs a start of a rate. Who is refused needs none.
+func placesAsked(d *draft) map[*fanout.Items][]int {
+	steps := map[string][]int{}
+	for part, answer := range d.in.Locks {
+		step, item, _ := strings.Cut(part, "/") // without an item it is a step
+		if n, err := strconv.Atoi(item); err == nil && answer.State != facts.LocksUnasked && answer.State != facts.LocksRefused {
+			steps[step] = append(steps[step], n)
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	kept := map[*fanout.Items][]int{}
+	for i, it := range d.items {
+		if it != nil && it.Problem == nil && !it.Crowded(forEachSteps(d)) {
+			kept[it] = steps[d.st.Steps[i].Name]
+		}
+	}
+	return kept
+}
+
 // of is the room for items of a step. One with locks of which none is under way always has room for
-// one: it may hold what those wait for that fill the room.
+// one: it may hold what those wait for that fill the room. Beside those others keep their places.
 func (r *itemRoom) of(it *fanout.Items) int {
+	others, beside := 0, 0
+	for o := range r.kept {
+		if o == it || !o.HasLocks() {
+			continue
+		}
+		n := r.keeps(o)
+		others += n
+		if n+o.UnderWay() > 0 {
+			beside++
+		}
+	}
+	all, locked := max(0, r.all-others), r.locked-others
 	if !it.HasLocks() {
-		return r.all
+		return all
 	}
-	least := 0
+	least := min(r.keeps(it), locked+beside)
 	if it.UnderWay() == 0 {
-		least = 1
+		least = max(least, 1)
 	}
-	return min(r.all, max(r.locked, least))
+	return min(all, max(locked, least))
+}
+
+// keeps is how many places are kept for items of a step that did not begin yet.
+func (r *itemRoom) keeps(it *fanout.Items) (n int) {
+	for _, item := range r.kept[it] {
+		if item >= int(it.St.Begun) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *itemRoom) less(it *fanout.Items, n int) {

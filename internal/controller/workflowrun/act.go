@@ -31,12 +31,12 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	return conclude(ctx, p, d, ahead, failed)
 }
 
-// release gives back what the run does not need any more: its slot, also while it waits for its
-// locks, and locks across runs.
+// release gives back what the run does not need any more: its slot, mostly also while it waits for
+// its locks, and locks across runs.
 func (p *pass) release(ctx context.Context) error {
 	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)
 	if p.locks.WaitsForOwn() && !lifecycle.Admitted(p.run) {
-		failed = errors.Join(failed, p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID))
+		failed = errors.Join(failed, p.r.Slots.AwaitLocks(ctx, &p.mem.slot, p.run.UID, p.locks.FirstForOwn()))
 	}
 	failed = errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
 	if p.mem.holds.Kept() {

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -108,5 +109,64 @@ var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
 			return lifecycle.Admitted(w.get(ctx, first))
 		})
 		r.finish(ctx, first)
+	}, NodeTimeout(2*patience))
+})
+
+var _ = Describe("a run that needs a slot and a lock", func() {
+	// mutations: Slots.Ask that does not note who loses its turn, AwaitLocks that keeps nothing,
+	// and FirstForOwn that is never true.
+	It("does not lose the one each time that it gets the other", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		w.limit(ctx, 1)
+		other := w.ns + "-other"
+		w.policySpec(ctx, other, v1alpha1.LockPolicySpec{RunLock: brief()})
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		woken, _ := r.locked(ctx)
+		wants := withLocks([]v1alpha1.LockRequest{{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1})}})
+		goesOn := func(run *v1alpha1.WorkflowRun, reason string) {
+			GinkgoHelper()
+			until(ctx, reason, func() bool {
+				w.clock.Step(time.Second)
+				r.mustPass(ctx, run)
+				return withReason(reason)(w.get(ctx, run))
+			})
+		}
+		elsewhere := func() *v1alpha1.WorkflowRun {
+			return w.create(ctx, []v1alpha1.Step{step("a")}, wants, func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = other })
+		}
+		holder := elsewhere()
+		r.inFlight(ctx, holder, 1)
+		run := w.create(ctx, []v1alpha1.Step{step("a")}, wants)
+		goesOn(run, v1alpha1.ReasonWaitingForLock)
+		busy := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, busy, 1) // in the slot that the first one gave back
+		rival := elsewhere()
+		goesOn(rival, v1alpha1.ReasonWaitingForLock)
+
+		By("freeing the lock, while the tenant's slot is taken")
+		r.finish(ctx, holder)
+		Expect(woken.take(run)).To(BeTrue())
+		goesOn(run, v1alpha1.ReasonTenantAtCapacity)
+		Expect(woken.take(rival)).To(BeTrue())
+		r.inFlight(ctx, rival, 1)
+		next := elsewhere()
+		goesOn(next, v1alpha1.ReasonWaitingForLock)
+
+		By("freeing the slot, while the lock is taken")
+		waits := w.create(ctx, []v1alpha1.Step{step("a")})
+		goesOn(waits, v1alpha1.ReasonTenantAtCapacity)
+		r.finish(ctx, busy)
+		goesOn(run, v1alpha1.ReasonWaitingForLock)
+		r.mustPass(ctx, waits)
+		Expect(lifecycle.Admitted(w.get(ctx, waits))).To(BeFalse(), "the slot is kept")
+
+		By("freeing the lock again")
+		r.finish(ctx, rival)
+		Expect(woken.take(run)).To(BeTrue())
+		r.inFlight(ctx, run, 1)
+		for _, one := range []*v1alpha1.WorkflowRun{run, next, waits} {
+			r.finish(ctx, one)
+		}
 	}, NodeTimeout(2*patience))
 })

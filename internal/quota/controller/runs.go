@@ -39,7 +39,7 @@ type fact struct {
 	suspended  bool      // or left alone, because it needs a newer operator
 	admittedAt time.Time // zero: not admitted
 	policy     string    // under which it was admitted
-	forLocks   bool      // waits for its locks, and has given its slot back for that time
+	forLocks   bool      // waits for its locks, and needs no place in the queue meanwhile
 }
 
 func factOf(run *v1alpha1.WorkflowRun) fact {

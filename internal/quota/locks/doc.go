@@ -68,8 +68,9 @@
 //
 // A run asks for its tenant's slot first and for its locks last, right before the write. A run
 // whose locks are busy gives the slot back, and waits in the queues of its locks only; one that
-// gets no slot, or no answer about one, keeps no place there. So a run that waits keeps
-// nothing from anybody.
+// gets no slot, or no answer about one, keeps no place there. So a run that waits keeps nothing
+// from anybody, but for one that lost its turn there as it had no slot: first in the queue
+// again, it keeps the slot that it has then, so that it begins.
 //
 // # Rates
 //

@@ -212,3 +212,6 @@ func (h *Holds) drop(ctx context.Context, st *State, now string, all []store.Dro
 
 // WaitsForOwn says whether the run itself waits for its locks: it needs no slot meanwhile.
 func (a Asked) WaitsForOwn() bool { return a[""].State == lifecycle.LocksWaiting }
+
+// FirstForOwn says whether the run waits, and nobody is before it in line.
+func (a Asked) FirstForOwn() bool { return a.WaitsForOwn() && a[""].Position == 1 }

@@ -110,7 +110,7 @@ func wantDropped(t *testing.T, f *fakeLocks, want ...store.Dropping) {
 	}
 }
 
-// mutation: WaitsForOwn that looks at all steps makes this fail.
+// mutations: WaitsForOwn that looks at all steps, and FirstForOwn by any place, make this fail.
 func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	f := &fakeLocks{answer: locks.Answer{TTL: time.Minute, LocksAnswer: store.LocksAnswer{
 		State: store.LocksWaiting, Lock: "gpu/eu", Position: 2, Waiting: 5, Ahead: "ns/a", Holders: []string{"ns/b"},
@@ -132,8 +132,12 @@ func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	if asked.WaitsForOwn() {
 		t.Error("a step that waits is no run that waits")
 	}
-	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn() {
-		t.Error("the run waits, and needs no slot meanwhile")
+	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn() || asked.FirstForOwn() {
+		t.Error("the run waits, behind another, and needs no slot meanwhile")
+	}
+	f.answer.Position = 1
+	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.FirstForOwn() {
+		t.Error("it is first")
 	}
 }
 

@@ -8,7 +8,8 @@
 // controller wakes the run; nothing polls.
 //
 // What a pass has asked for is remembered (State) until it is released: when the run ended, was
-// deleted, was suspended before its admission, or is governed by another policy. What a
+// deleted, was suspended before its admission, is governed by another policy, or waits for its
+// locks (AwaitLocks). What a
 // dead process had taken is released by its successor, from status, or by the resync of
 // the quota controller.
 //

@@ -51,6 +51,9 @@ type State struct {
 	// Holding is where this process has got a slot or a place in the queue for the run, and not
 	// released it; nil: nowhere.
 	Holding *Holding
+	// turnLost says that the run was in the queues of its locks, and had to leave them as there was
+	// no slot. Its next process finds that out anew.
+	turnLost bool
 }
 
 // Claim claims the run's idempotency key. The claim says so, too, where the error is why
@@ -106,6 +109,7 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 	if answer.Admitted {
 		gate.State = lifecycle.GateOpen
 	}
+	st.turnLost = st.turnLost || !answer.Admitted && waitsForLocks(run)
 	return Answer{Gate: gate}, nil
 }
 
@@ -148,6 +152,16 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 	return nil
 }
 
+// AwaitLocks gives up the slot of a run that waits for its locks. Who is first in line for them,
+// and lost its turn before for want of a slot, keeps it: else two kinds of lines could send the run
+// to each other for good. Whoever holds the locks needs no slot.
+func (s *Slots) AwaitLocks(ctx context.Context, st *State, uid types.UID, first bool) error {
+	if st.turnLost && first {
+		return nil
+	}
+	return s.Release(ctx, st, uid)
+}
+
 // ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended
 // before it was admitted. What a process leaves behind that dies before, the resync of the
 // quota controller finds.
@@ -173,6 +187,11 @@ func (s *Slots) Forget(uid types.UID) {
 	if s.Quota != nil {
 		s.Quota.Forget(uid)
 	}
+}
+
+// waitsForLocks says whether status has a run that is not admitted wait for its locks.
+func waitsForLocks(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && run.Status.Admission != nil && run.Status.Admission.LockWait != nil
 }
 
 // over says whether a run needs nothing from its quota: it ended, or it was suspended before

@@ -54,7 +54,8 @@ const (
 	SlotTemplateRefused SlotReason = "TemplateRefused"
 	// SlotNameTaken: a run that is not of this schedule has the name.
 	SlotNameTaken SlotReason = "NameTaken"
-	// SlotStartFailed: the run could not be created within spec.catchUp.windowSeconds.
+	// SlotStartFailed: the run could not be created within spec.catchUp.windowSeconds, or before a
+	// later slot came that would cancel it; spec.overlap is CancelOther.
 	SlotStartFailed SlotReason = "StartFailed"
 )
 

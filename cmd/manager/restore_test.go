@@ -167,8 +167,9 @@ func (d *drill) holds(name string) {
 	d.eventually(name+" holds the mutex", func() bool { return d.holding.Load() == 1 && d.holder.Load() == name })
 }
 
-// moveOn writes until the revision is far above that of a copy: each API server writes
-// by itself, too.
+// moveOn writes until the revision is far above that of a copy, as each API server writes
+// by itself, too, and waits until the operator has noted that in Redis, which it does
+// each ten seconds.
 func (d *drill) moveOn() {
 	d.t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "busy"}}
@@ -180,6 +181,30 @@ func (d *drill) moveOn() {
 		if err := d.k8s.Update(d.t.Context(), object); err != nil {
 			d.t.Fatal(err)
 		}
+	}
+	reached, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	locks := redis.NewClient(&redis.Options{Addr: d.env.Redis.Addr})
+	defer func() { _ = locks.Close() }()
+	d.eventually("the mark in Redis is that of after the copy", func() bool {
+		text, err := locks.Get(d.t.Context(), "{adm-installation}:revision").Result()
+		_, text, _ = strings.Cut(text, " ")
+		mark, bad := strconv.ParseUint(text, 10, 64)
+		return errors.Join(err, bad) == nil && mark >= reached
+	})
+}
+
+// alone says that the job which holds the mutex is the only one that does, once the operator has
+// worked off what it found: a run without a lock, which is made after that, goes to its end.
+func (d *drill) alone(holder string) {
+	d.t.Helper()
+	d.run("after")
+	d.becomes("after", v1alpha1.RunSucceeded)
+	d.holds(holder)
+	if most := d.most.Load(); most != 1 {
+		d.t.Errorf("%d jobs were under the mutex at the same time", most)
 	}
 }
 
@@ -230,9 +255,10 @@ func (d *drill) beginAnew() {
 // mutation: an operator that does not look how far history went makes this fail.
 func TestARestoreOfEtcdAsThePageSays(t *testing.T) {
 	d := newDrill(t)
-	topics := []string{"ended", "former", "latter", "young"}
-	close(d.gate("ended"))
-	close(d.gate("young"))
+	topics := []string{"ended", "former", "latter", "young", "after"}
+	for _, free := range []string{"ended", "young", "after"} {
+		close(d.gate(free))
+	}
 	operator := d.operator("first")
 	stop := d.worker(topics...)
 	d.run("ended")
@@ -268,6 +294,7 @@ func TestARestoreOfEtcdAsThePageSays(t *testing.T) {
 	defer stop()
 	d.holds("former")
 	d.becomes("ended", v1alpha1.RunSucceeded)
+	d.alone("former")
 	close(d.gate("former"))
 	close(d.gate("latter"))
 	d.becomes("former", v1alpha1.RunSucceeded)

@@ -105,7 +105,8 @@ func scheduleOf(ctx context.Context, a *app, file string, names []string) (*v1al
 }
 
 // nextSlots are the slots whose run is to be created after now, as the operator would have them.
-// The first may have come already, where jitter has it wait.
+// The first may have come already, where jitter has it wait, if the operator is to start it: it
+// says how far it is, and starts none while the schedule is held.
 func nextSlots(s *v1alpha1.Schedule, now time.Time, count int) ([]nextSlot, error) {
 	timing := &s.Spec.ScheduleTiming
 	table, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
@@ -113,9 +114,12 @@ func nextSlots(s *v1alpha1.Schedule, now time.Time, count int) ([]nextSlot, erro
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	slots, jitter := []nextSlot{}, time.Duration(timing.JitterSeconds)*time.Second
-	at := now.Add(-jitter - time.Minute)
-	if s.Status != nil && s.Status.DecidedUntil != nil && s.Status.DecidedUntil.After(at) {
-		at = s.Status.DecidedUntil.Time
+	at := now
+	if s.Status != nil && s.Status.DecidedUntil != nil && heldBy(s) == "" {
+		at = now.Add(-jitter - time.Minute)
+		if until := s.Status.DecidedUntil.Time; until.After(at) {
+			at = until
+		}
 	}
 	for len(slots) < count {
 		slot, ok := table.Next(at)

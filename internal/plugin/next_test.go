@@ -91,7 +91,8 @@ func TestNextSaysThatAScheduleIsSuspended(t *testing.T) {
 
 // A slot of before whose run is to be created later, because of jitter, is the next.
 //
-// mutations: nextSlots that begins now; one that has a slot which is due, or was decided.
+// mutations: nextSlots that begins now; one that has a slot which is due, or was decided; one that
+// goes back where no operator has said how far it is, or while no slot gets a run.
 func TestNextHasTheSlotThatIsAboutToStart(t *testing.T) {
 	noon := time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)
 	s := &v1alpha1.Schedule{}
@@ -106,15 +107,19 @@ func TestNextHasTheSlotThatIsAboutToStart(t *testing.T) {
 	}
 	decided := &v1alpha1.ScheduleStatus{DecidedUntil: new(metav1.NewTime(noon))}
 	behind := &v1alpha1.ScheduleStatus{DecidedUntil: new(metav1.NewTime(noon.Add(-5 * time.Hour)))}
+	held := behind.DeepCopy()
+	held.Held = v1alpha1.SlotSuspended
 	for name, c := range map[string]struct {
 		at     time.Time
 		status *v1alpha1.ScheduleStatus
 		want   time.Time
 	}{
-		"before it is due":     {due.Add(-time.Second), nil, noon},
-		"when it is due":       {due, nil, noon.Add(time.Hour)},
+		"before it is due":     {due.Add(-time.Second), behind, noon},
+		"when it is due":       {due, behind, noon.Add(time.Hour)},
 		"after it was decided": {due.Add(-time.Second), decided, noon.Add(time.Hour)},
-		"held for long":        {due.Add(-time.Second), behind, noon},
+		"held for long":        {due.Add(-time.Second), held, noon.Add(time.Hour)},
+		"no status":            {due.Add(-time.Second), nil, noon.Add(time.Hour)},
+		"not looked at":        {due.Add(-time.Second), &v1alpha1.ScheduleStatus{}, noon.Add(time.Hour)},
 	} {
 		s.Status = c.status
 		slots, err := nextSlots(s, c.at, 2)

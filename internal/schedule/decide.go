@@ -55,10 +55,10 @@ func (d *draft) hold() v1alpha1.SlotReason {
 	switch {
 	case d.Stop || d.Status.Held == v1alpha1.SlotStopped:
 		return v1alpha1.SlotStopped
+	case d.spec.Suspend: // also of a spec that nobody means to mend
+		return v1alpha1.SlotSuspended
 	case d.Table == nil:
 		return v1alpha1.SlotInvalidSpec
-	case d.spec.Suspend:
-		return v1alpha1.SlotSuspended
 	case d.Status.PausedGeneration != 0:
 		return v1alpha1.SlotPaused
 	default:
@@ -74,6 +74,7 @@ func (d *draft) advance() {
 		return // it has ended, and has no slots
 	}
 	edited := d.edited()
+	d.letGo(now)
 	switch {
 	case was != "" && (was != now || edited):
 		d.skipDue(was)
@@ -89,8 +90,8 @@ func (d *draft) advance() {
 	d.enter(now, edited)
 }
 
-// enter begins another state, or another timing.
-func (d *draft) enter(now v1alpha1.SlotReason, edited bool) {
+// letGo gives the slots that wait a reason, before those that came after them.
+func (d *draft) letGo(now v1alpha1.SlotReason) {
 	switch now {
 	case v1alpha1.SlotStopped, v1alpha1.SlotSuspended, v1alpha1.SlotPaused: // nobody expects them when it ends
 		for _, t := range d.Status.Waiting {
@@ -99,6 +100,10 @@ func (d *draft) enter(now v1alpha1.SlotReason, edited bool) {
 		d.Status.Waiting = nil
 	default: // a spec that is not valid is mended
 	}
+}
+
+// enter begins another state, or another timing.
+func (d *draft) enter(now v1alpha1.SlotReason, edited bool) {
 	if edited {
 		d.Status.Timing = d.spec.ScheduleTiming.DeepCopy()
 		d.Was = d.Table

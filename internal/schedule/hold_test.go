@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,47 @@ func TestSlotsThatWaitGetTheReasonForWhichAScheduleIsHeld(t *testing.T) {
 		}
 		if len(s.Status.Skipped) != 1 || s.Status.Skipped[0].Reason != held || s.Status.Skipped[0].Count != 3 {
 			t.Errorf("%s: %+v", held, s.Status.Skipped)
+		}
+	}
+}
+
+// A user who does not mend a spec suspends it instead: that is what is to be seen, and told.
+//
+// mutations: hold that asks for the table first; ready that does not say what is wrong; hold that
+// has a pause before what is wrong.
+func TestASuspendedScheduleThatIsNotValidIsSuspended(t *testing.T) {
+	s, table, noon := hourly(t)
+	s.Spec.Suspend, s.Status.Waiting = true, []metav1.Time{metav1.NewTime(noon.Add(-time.Hour))}
+	in := Input{Now: noon.Add(time.Minute), Schedule: s, Was: table, Invalid: "spec.cron[0]"}
+	d := Decide(in)
+	ready := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionReady)
+	if d.Status.Held != v1alpha1.SlotSuspended || d.Status.Waiting != nil || ready.Reason != v1alpha1.ReasonScheduleSuspended || !strings.Contains(ready.Message, "spec.cron[0]") {
+		t.Errorf("%+v", d.Status)
+	}
+	s.Spec.Suspend, s.Status.PausedGeneration = false, s.Generation
+	if d := Decide(in); d.Status.Held != v1alpha1.SlotInvalidSpec {
+		t.Errorf("not suspended, but paused: %s", d.Status.Held)
+	}
+}
+
+// mutations: advance that decides what is due before what waits, as the schedule begins to be held,
+// or as it is held for another reason.
+func TestSlotsThatWaitAndThoseThatAreDueAreInOrder(t *testing.T) {
+	for name, c := range map[string]struct {
+		held v1alpha1.SlotReason
+		want string
+	}{"it ran": {"", "Suspended x 3"}, "it was not valid": {v1alpha1.SlotInvalidSpec, "Suspended x 2, InvalidSpec x 1"}} {
+		s, table, noon := hourly(t)
+		s.Spec.Suspend, s.Status.Held = true, c.held
+		s.Status.DecidedUntil = new(metav1.NewTime(noon.Add(-time.Hour)))
+		s.Status.Waiting = []metav1.Time{metav1.NewTime(noon.Add(-2 * time.Hour)), metav1.NewTime(noon.Add(-time.Hour))}
+		d := Decide(Input{Now: noon.Add(time.Minute), Schedule: s, Table: table, Was: table})
+		var got []string
+		for _, one := range d.Status.Skipped {
+			got = append(got, fmt.Sprintf("%s x %d", one.Reason, one.Count))
+		}
+		if all := strings.Join(got, ", "); all != c.want || d.Status.NotStarted != 3 {
+			t.Errorf("%s: %s; want %s", name, all, c.want)
 		}
 	}
 }

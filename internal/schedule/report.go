@@ -47,7 +47,11 @@ func (d *draft) ready() (status metav1.ConditionStatus, reason, message string) 
 	case v1alpha1.SlotInvalidSpec:
 		return metav1.ConditionFalse, v1alpha1.ReasonInvalidSchedule, d.Invalid
 	case v1alpha1.SlotSuspended:
-		return metav1.ConditionTrue, v1alpha1.ReasonScheduleSuspended, "spec.suspend is set: no runs are started, and slots are not caught up with"
+		message := "spec.suspend is set: no runs are started, and slots are not caught up with"
+		if d.Invalid != "" {
+			message += "; spec is not valid: " + d.Invalid
+		}
+		return metav1.ConditionTrue, v1alpha1.ReasonScheduleSuspended, message
 	case v1alpha1.SlotPaused:
 		return metav1.ConditionFalse, v1alpha1.ReasonPaused, fmt.Sprintf("%d runs failed in a row: a change of spec ends the pause", d.Status.Failures)
 	default:

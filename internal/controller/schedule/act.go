@@ -140,15 +140,19 @@ func (r *Reconciler) prune(ctx, early context.Context, s *v1alpha1.Schedule, d *
 	return mem.nextLook(now), errors.Join(errs...)
 }
 
-// settle creates the run of a slot, unless the schedule is held since the slot got one, or a later
-// slot waits to cancel it: then there is one only if it was created before that.
+// settle creates the run of a slot, unless the schedule is held since the slot got one, or it
+// failed and a later slot waits to cancel it: then there is one only if it was created before that.
+// What failed has a pause first: words that change with each try make passes by themselves.
 func (r *Reconciler) settle(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, slot time.Time, mem *memory) (time.Duration, error) {
 	if held := d.Status.Held; held != "" {
 		return r.giveUp(ctx, s, schedule.Minute(slot), mem, held, "")
 	}
-	tried := !mem.since[schedule.Minute(slot)].IsZero()
+	before, tried := mem.tries[schedule.Minute(slot)]
 	if tried && s.Spec.Overlap == v1alpha1.OverlapCancelOther && len(d.Status.Waiting) > 0 {
-		return r.giveUp(ctx, s, schedule.Minute(slot), mem, v1alpha1.SlotSuperseded, "")
+		return r.giveUp(ctx, s, schedule.Minute(slot), mem, v1alpha1.SlotStartFailed, before.text)
+	}
+	if wait := mem.rests(schedule.Minute(slot), r.Clock.Now()); wait > 0 {
+		return wait, nil
 	}
 	return r.create(ctx, s, in, slot, mem)
 }
@@ -213,6 +217,7 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 		return r.notCreated(ctx, s, schedule.RunName(s.Name, slot), minute, mem, err)
 	}
 	mem.knows(minute, run, r.Clock.Now())
+	mem.failing, mem.stuck = time.Time{}, cause{}
 	r.Metrics.started(r.Clock.Now().Sub(slot), schedule.BackfillHas(s.Status.Backfill, slot))
 	return confirmPause, nil
 }
@@ -265,20 +270,27 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
 		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, err.Error())
 	}
+	now := r.Clock.Now()
+	mem.blame(cause{words: because("", err, name), reason: apierrors.ReasonForError(err), generation: s.Generation, at: now})
 	if apierrors.IsForbidden(err) { // also after it was accepted: users are told
-		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
+		mem.learn(s.Generation, verdict{why: cut(forNow + mem.stuck.words)}, now.Add(longestWait))
 	}
-	mem.stuck = because(stuckFor, err, name)
-	if mem.since[minute].IsZero() {
-		mem.since[minute] = r.Clock.Now()
+	one := mem.tries[minute]
+	if one.first.IsZero() {
+		one.first = now
 	}
-	if r.Clock.Since(mem.since[minute]) > time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second {
+	if mem.failing.IsZero() {
+		mem.failing = now
+	}
+	if now.Sub(one.first) > time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second {
 		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotStartFailed, err.Error())
 	}
 	wait := createPause
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
-		wait = time.Duration(seconds) * time.Second
+		wait = min(time.Duration(seconds)*time.Second, longestWait)
 	}
+	one.last, one.pause, one.text = now, wait, cut(err.Error())
+	mem.tries[minute] = one
 	log.FromContext(ctx).Info("The run of a slot cannot be created", "run", name, "delay", wait, "cause", err.Error())
 	return wait, nil
 }

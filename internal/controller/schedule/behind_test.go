@@ -292,6 +292,7 @@ func TestABackfillWaitsForRunsThatAreAboutToGo(t *testing.T) {
 			} else if err := w.client.Delete(t.Context(), run); err != nil {
 				t.Fatal(err)
 			}
+			w.clock.SetTime(w.clock.Now().Add(createPause))
 			if st := w.settle(r, s); st.Started != 1 || len(st.Skipped) != 0 || len(w.runs()) != 1 {
 				t.Errorf("once it is gone: %v %+v", reasons(st), st)
 			}

@@ -46,6 +46,7 @@ func TestACreationThatFailsIsTriedAgain(t *testing.T) {
 		t.Fatalf("tried again after %v", result.RequeueAfter)
 	}
 	away = false
+	w.clock.SetTime(w.clock.Now().Add(7 * time.Second))
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -78,6 +79,7 @@ func TestACreationThatIsForbiddenIsTriedAgainUntilTheWindowIsOver(t *testing.T) 
 		t.Fatalf("tried again after %v", result.RequeueAfter)
 	}
 	full = false
+	w.clock.SetTime(w.clock.Now().Add(createPause))
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
 		t.Fatalf("%+v", st)
 	}

@@ -23,8 +23,9 @@ type memory struct {
 	last    string           // the run that began last, as far as it was looked up
 	created map[int64]unseen // runs that the cache does not have yet, by the minute of their slot
 	failed  map[int64]schedule.Failure
-	since   map[int64]time.Time  // first tries of creations that failed
-	stuck   string               // why the last of these tries failed
+	tries   map[int64]try        // creations that failed, by the minute of their slot
+	failing time.Time            // the first of those that failed since one succeeded
+	stuck   cause                // why they fail
 	taken   time.Time            // when the name of a slot's run was first seen to be with a run that goes
 	waits   map[string]time.Time // until when runs are left alone that are to be deleted, by UID
 	tried   int64                // the generation of is
@@ -71,18 +72,62 @@ func (m *memory) has(name string, slot time.Time, cached []v1alpha1.WorkflowRun)
 	return ok || slices.ContainsFunc(cached, func(run v1alpha1.WorkflowRun) bool { return run.Name == schedule.RunName(name, slot) })
 }
 
-// stands is what stands in the way of slots that were to get their run a while ago; empty: nothing.
+// try is what is known of creations of a slot's run that failed.
+type try struct {
+	first, last time.Time
+	pause       time.Duration // after the last
+	text        string        // why the last failed
+}
+
+// cause is why creations fail, in the words of one of them: those of another may differ in a port,
+// or in a time of day, and status would be written at each try.
+type cause struct {
+	words      string
+	reason     metav1.StatusReason
+	generation int64
+	at         time.Time
+}
+
+// blame keeps why a creation failed, unless it has the words of another one that failed so within a
+// minute.
+func (m *memory) blame(is cause) {
+	was := m.stuck
+	if age := is.at.Sub(was.at); was.reason == is.reason && was.generation == is.generation && age >= 0 && age < longestWait {
+		return
+	}
+	m.stuck = is
+}
+
+// stands is what stands in the way of slots that are to get their run, if none was created for a
+// while, or not the run of one of these; empty: nothing.
 func (m *memory) stands(starting []metav1.Time, now time.Time) string {
+	if len(starting) == 0 {
+		return ""
+	}
+	first := m.failing
 	for _, t := range starting {
-		if since := m.since[schedule.Minute(t.Time)]; !since.IsZero() && now.Sub(since) > toldAfter {
-			return m.stuck
+		if one := m.tries[schedule.Minute(t.Time)].first; first.IsZero() || !one.IsZero() && one.Before(first) {
+			first = one
 		}
 	}
-	return ""
+	if first.IsZero() || now.Sub(first) <= toldAfter {
+		return ""
+	}
+	return cut(stuckFor + m.stuck.words)
+}
+
+// rests is for how long the run of a slot is not to be created again; 0: it may be. A clock that
+// was set back ends it.
+func (m *memory) rests(minute int64, now time.Time) time.Duration {
+	one := m.tries[minute]
+	if since := now.Sub(one.last); since >= 0 && since < one.pause {
+		return one.pause - since
+	}
+	return 0
 }
 
 // settled forgets the tries to create the run of a slot.
-func (m *memory) settled(minute int64) { delete(m.since, minute) }
+func (m *memory) settled(minute int64) { delete(m.tries, minute) }
 
 // inTheWay is for how long names of slots' runs have been with runs that go. It begins anew after
 // an hour, and where the clock was ahead.
@@ -131,7 +176,7 @@ func (m *memory) learn(generation int64, is verdict, again time.Time) {
 func newMemory(of types.UID) *memory {
 	return &memory{
 		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]unseen{},
-		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
+		failed: map[int64]schedule.Failure{}, tries: map[int64]try{},
 		waits: map[string]time.Time{},
 	}
 }

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -44,6 +45,21 @@ func TestABackfillIsNotLate(t *testing.T) {
 	}
 }
 
+// filled is a cache that has its schedules at once, on a machine that is busy, too.
+type filled struct {
+	client.Reader
+
+	all v1alpha1.ScheduleList
+}
+
+// List implements client.Reader.
+func (f *filled) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if all, ok := list.(*v1alpha1.ScheduleList); ok {
+		f.all.DeepCopyInto(all)
+	}
+	return nil
+}
+
 // mutations: HeldCounts that counts schedules of other replicas, or those that start runs.
 func TestSchedulesThatStartNoRunsAreCounted(t *testing.T) {
 	w := newWorld(t)
@@ -55,7 +71,11 @@ func TestSchedulesThatStartNoRunsAreCounted(t *testing.T) {
 		w.settle(w.operator(), s)
 		others[s.UID] = name == "other"
 	}
-	counts := NewHeldCounts(t.Context(), client.NewNamespacedClient(w.client, w.ns), func(uid types.UID) bool { return !others[uid] })
+	cache := &filled{}
+	if err := w.client.List(t.Context(), &cache.all, client.InNamespace(w.ns)); err != nil {
+		t.Fatal(err)
+	}
+	counts := NewHeldCounts(t.Context(), cache, func(uid types.UID) bool { return !others[uid] })
 	want := `
 # HELP syncopate_schedules_held Schedules of this replica that start no runs, by the reason for that.
 # TYPE syncopate_schedules_held gauge

@@ -45,6 +45,7 @@ func TestWhatIsForbiddenAfterItWasAcceptedIsTold(t *testing.T) {
 		t.Errorf("while it is forbidden: %+v", st.Conditions)
 	}
 	full = false
+	w.clock.SetTime(w.clock.Now().Add(createPause))
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("once there is room: %+v", st)
 	}
@@ -55,13 +56,7 @@ func TestWhatIsForbiddenAfterItWasAcceptedIsTold(t *testing.T) {
 func TestARunThatCannotBeCreatedForAMinuteIsTold(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", nil)
-	away := false
-	w.answers(func(bool) error {
-		if away {
-			return apierrors.NewInternalError(errors.New("the webhook does not answer"))
-		}
-		return nil
-	})
+	away := w.webhookAway()
 	r := w.operator()
 	w.settle(r, s)
 	said := func() string {
@@ -74,7 +69,7 @@ func TestARunThatCannotBeCreatedForAMinuteIsTold(t *testing.T) {
 		return ready.Message
 	}
 	usual := said()
-	away = true
+	*away = true
 	w.at(1, 0)
 	said()
 	w.clock.SetTime(w.clock.Now().Add(createPause))
@@ -85,7 +80,8 @@ func TestARunThatCannotBeCreatedForAMinuteIsTold(t *testing.T) {
 	if text := said(); !strings.Contains(text, "the webhook does not answer") || strings.Contains(text, schedule.RunName("report", w.slot(1))) {
 		t.Errorf("after a minute: %q", text)
 	}
-	away = false
+	*away = false
+	w.clock.SetTime(w.clock.Now().Add(createPause))
 	w.settle(r, s)
 	if text := said(); text != usual || len(w.runs()) != 1 {
 		t.Errorf("after it has its run: %q", text)
@@ -97,7 +93,7 @@ func TestARunThatCannotBeCreatedForAMinuteIsTold(t *testing.T) {
 //
 // mutations: settle that creates the run all the same; one that gives up a slot which was not
 // tried yet.
-func TestASlotWhoseRunCouldNotBeCreatedIsSuperseded(t *testing.T) {
+func TestASlotWhoseRunCouldNotBeCreatedMakesRoomForALaterOne(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", func(s *v1alpha1.Schedule) {
 		s.Spec.Overlap, s.Spec.CatchUp.WindowSeconds = v1alpha1.OverlapCancelOther, 7200
@@ -118,8 +114,145 @@ func TestASlotWhoseRunCouldNotBeCreatedIsSuperseded(t *testing.T) {
 	w.at(2, 0)
 	st := w.settle(r, s)
 	runs := w.runs()
-	if fmt.Sprint(reasons(st)) != "[Superseded x 1]" || st.Started != 1 || len(runs) != 1 || runs[schedule.RunName("report", w.slot(2))] == nil {
+	if fmt.Sprint(reasons(st)) != "[StartFailed x 1]" || st.Started != 1 || len(runs) != 1 || runs[schedule.RunName("report", w.slot(2))] == nil {
 		t.Errorf("%v %d runs, %+v", reasons(st), len(runs), st)
+	}
+}
+
+// webhookAway has operators that are made from now on create nothing, once the returned
+// switch is on.
+func (w *world) webhookAway() *bool {
+	away := new(bool)
+	w.answers(func(bool) error {
+		if *away {
+			return apierrors.NewInternalError(errors.New("the webhook does not answer"))
+		}
+		return nil
+	})
+	return away
+}
+
+// With overlap CancelOther each slot makes room for the next before its window is over.
+//
+// mutations: settle that gives such a slot a reason which users ask for, or no cause.
+func TestACreationThatNeverSucceedsIsToldThoughEachSlotMakesRoom(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = v1alpha1.OverlapCancelOther })
+	away := w.webhookAway()
+	r := w.operator()
+	w.settle(r, s)
+	*away = true
+	for hour := 1; hour <= 4; hour++ {
+		w.at(hour, 0)
+		w.settle(r, s)
+	}
+	if st := w.stored(s).Status; fmt.Sprint(reasons(st)) != "[StartFailed x 3]" {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+	if len(w.events.Events) != 3 {
+		t.Errorf("%d events", len(w.events.Events))
+	}
+	for len(w.events.Events) > 0 {
+		if text := <-w.events.Events; !strings.HasPrefix(text, "Warning SlotStartFailed") || !strings.Contains(text, "the webhook does not answer") {
+			t.Error(text)
+		}
+	}
+}
+
+// A slot each minute fails for less than that.
+//
+// mutations: stands that asks for how long each slot has failed; create that does not say that one
+// succeeded.
+func TestCreationsThatFailForAMinuteAreToldThoughNoSlotOfThemDoes(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Cron, s.Spec.Overlap = []string{"* * * * *"}, v1alpha1.OverlapCancelOther
+	})
+	away := w.webhookAway()
+	r := w.operator()
+	w.settle(r, s)
+	told := func() bool {
+		t.Helper()
+		st := w.settle(r, s)
+		return strings.Contains(meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady).Message, "the webhook does not answer")
+	}
+	*away = true
+	w.at(1, 0)
+	begun := w.clock.Now()
+	for w.clock.Since(begun) < 5*time.Minute {
+		if since := w.clock.Since(begun); told() != (since > toldAfter) {
+			t.Errorf("after %v: told is %v", since, !(since > toldAfter))
+		}
+		w.clock.SetTime(w.clock.Now().Add(createPause))
+	}
+	*away = false
+	for range 2 { // the run of the slot that is tried, and that of the last one
+		if told(); told() {
+			t.Error("it is told after a run was created")
+		}
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	}
+	*away = true
+	for name := range w.runs() {
+		w.end(name, v1alpha1.RunSucceeded)
+	}
+	if told(); told() {
+		t.Error("it is told at the first try that fails anew")
+	}
+}
+
+// Some answers have other words each time, such as a port or a time of day. Status that has
+// them wakes its own schedule.
+//
+// mutations: settle that does not wait for the next try; notCreated that takes the words of each.
+func TestWordsThatChangeWithEachTryMakeNoPasses(t *testing.T) {
+	for name, answer := range map[string]func(n int) error{
+		"forbidden": func(n int) error {
+			return apierrors.NewForbidden(runsResource, "", fmt.Errorf("request %d: exceeded quota", n))
+		},
+		"fails": func(n int) error { return apierrors.NewInternalError(fmt.Errorf("dial from port %d", n)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", nil)
+			n, fails := 0, false
+			w.answers(func(dry bool) error {
+				if !fails || dry {
+					return nil
+				}
+				n++
+				return answer(n)
+			})
+			r := w.operator()
+			w.settle(r, s)
+			fails = true
+			w.at(1, 0)
+			w.pass(r, s)
+			for w.clock.Since(w.slot(1)) < 2*time.Minute { // until it is told, and has other words
+				w.clock.SetTime(w.clock.Now().Add(createPause))
+				w.pass(r, s)
+			}
+			w.pass(r, s)
+			tries, before := n, w.stored(s).ResourceVersion
+			for range 10 {
+				if result := w.pass(r, s); result.RequeueAfter <= 0 || result.RequeueAfter > createPause {
+					t.Fatalf("the next pass is after %v", result.RequeueAfter)
+				}
+			}
+			if n != tries || w.stored(s).ResourceVersion != before {
+				t.Errorf("%d more tries without a wait; status is another: %v", n-tries, w.stored(s).ResourceVersion != before)
+			}
+			for range 11 {
+				w.clock.SetTime(w.clock.Now().Add(createPause))
+				w.pass(r, s)
+			}
+			if n != tries+11 {
+				t.Errorf("%d tries, want %d", n, tries+11)
+			}
+			if w.stored(s).ResourceVersion != before {
+				t.Error("status has other words within a minute")
+			}
+		})
 	}
 }
 

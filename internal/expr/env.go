@@ -100,6 +100,7 @@ func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
 		cel.Variable(varRun, cel.DynType),
 		cel.EnableMacroCallTracking(), // for the text of a part with macros in it
 		cel.OptionalTypes(),
+		optionalMacros(), // of macros with the same name the last one counts
 		cel.CrossTypeNumericComparisons(true),
 		ext.Strings(),
 		cel.Function("format", cel.DisableDeclaration(true),

@@ -40,26 +40,43 @@ func stepFields(part string) []string {
 }
 
 // fieldsRead finds in the tree of an expression the fields that no step has, and those of other
-// variables that have only some. A question, has() or an optional read, does not count. Neither
-// does a variable that a macro of the expression calls the same.
-func fieldsRead(a *ast.AST) (all []field) {
+// variables that have only some. A question, has(), in or an optional read, does not count, nor do
+// reads of what is asked for: they are behind the question. Neither does a variable that a macro of
+// the expression calls the same.
+func fieldsRead(a *ast.AST) []field {
+	var all []field
+	asked := map[[2]string]bool{}
 	locals := localsOf(a)
 	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		of, name, ok := needed(e)
-		if !ok {
-			return
-		}
-		if of.Kind() == ast.IdentKind {
-			if v := of.AsIdent(); (v == varRun || v == varInputs) && !slices.Contains(locals, v) {
-				all = append(all, field{of: v, name: name})
-			}
-			return
-		}
-		if f, ok := stepField(of, name); ok && !slices.Contains(f.has, name) && !slices.Contains(locals, varSteps) {
+		if f, ok := fieldOf(needed(e)); ok && !slices.Contains(f.has, f.name) && !slices.Contains(locals, f.variable()) {
 			all = append(all, f)
 		}
+		if f, ok := fieldOf(questioned(e)); ok {
+			asked[[2]string{f.of, f.name}] = true
+		}
 	}))
-	return all
+	return slices.DeleteFunc(all, func(f field) bool { return asked[[2]string{f.of, f.name}] })
+}
+
+// fieldOf is a field that was found to be read.
+func fieldOf(of ast.Expr, name string, read bool) (field, bool) {
+	switch {
+	case !read:
+		return field{}, false
+	case of.Kind() == ast.IdentKind:
+		v := of.AsIdent()
+		return field{of: v, name: name}, v == varRun || v == varInputs
+	default:
+		return stepField(of, name)
+	}
+}
+
+// variable is that of which a field is read.
+func (f *field) variable() string {
+	if f.of == varRun || f.of == varInputs {
+		return f.of
+	}
+	return varSteps
 }
 
 // stepField is a field of what may be a step, or a part of one.
@@ -88,6 +105,9 @@ func (p *program) fieldsKnown(o options) error {
 		}
 		if has != nil && !slices.Contains(has, f.name) {
 			has = slices.Sorted(slices.Values(has))
+			if len(has) == 0 {
+				has = []string{"none"}
+			}
 			return wrong(p.text, fmt.Errorf("%s has no field %q%s; it has %s", shorten(f.of, shownExpression), shorten(f.name, shownKey), here, listed(has, shownFields)))
 		}
 	}

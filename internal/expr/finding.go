@@ -138,7 +138,7 @@ func placeOf(env *cel.Env, text string, id int64) place {
 	if parsed, iss := env.Parse(text); iss.Err() == nil {
 		at = place{root: parsed.NativeRep().Expr(), info: parsed.NativeRep().SourceInfo()}
 		ast.PostOrderVisit(at.root, ast.NewExprVisitor(func(e ast.Expr) {
-			if e.ID() == id {
+			if e.ID() == id || asksOptional(e, id) {
 				at.node = e
 			}
 		}))

@@ -111,11 +111,27 @@ func needed(e ast.Expr) (of ast.Expr, name string, ok bool) {
 	return byText(e, operators.Index)
 }
 
+// questioned is of what it is asked whether it has a field, and the field.
+func questioned(e ast.Expr) (of ast.Expr, name string, ok bool) {
+	if e.Kind() == ast.SelectKind {
+		s := e.AsSelect()
+		return s.Operand(), s.FieldName(), s.IsTestOnly()
+	}
+	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.In {
+		if args := e.AsCall().Args(); args[0].Kind() == ast.LiteralKind {
+			text, ok := args[0].AsLiteral().(types.String)
+			return args[1], string(text), ok
+		}
+	}
+	return byText(e, operators.OptSelect, operators.OptIndex)
+}
+
 // localsOf are the variables that the macros of an expression have.
 func localsOf(a *ast.AST) (names []string) {
 	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() == ast.ComprehensionKind {
-			names = append(names, e.AsComprehension().IterVar(), e.AsComprehension().IterVar2())
+			c := e.AsComprehension()
+			names = append(names, c.IterVar(), c.IterVar2(), c.AccuVar()) // optMap has the user's name in the last
 		}
 	}))
 	return names

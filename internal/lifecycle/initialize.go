@@ -89,6 +89,7 @@ func problemsOf(d *draft) (problems []string, whole bool) {
 	case len(d.in.Template.Problems) > 0:
 		return d.in.Template.Problems, true
 	}
+	d.plan.Inputs = d.in.Template.Inputs
 	m := expr.Meter{Pause: d.in.Yield}
 	if d.in.Quick {
 		m.Most = bounds.MaxQuickSpecCost

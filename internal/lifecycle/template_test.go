@@ -83,6 +83,28 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 	}
 }
 
+// mutations: problemsOf without the inputs of the template, and a version without parameters that
+// may read any, make this fail: the run does its steps and fails then.
+func TestTemplate_ARunReadsTheParametersOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		inputs []string
+		want   string // in the message; "": it runs
+	}{
+		"a parameter":       {[]string{"name"}, ""},
+		"none of them":      {[]string{"nmae"}, `inputs has no field "name"; it has nmae`},
+		"there are none":    {[]string{}, `inputs has no field "name"; it has none`},
+		"it is not limited": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decideTemplate(newRun(newStep("a", input(`{"x": "${inputs.name}"}`))), epoch, Template{Revision: report1, Inputs: c.inputs})
+			got := status.Condition(&d.Status, v1alpha1.ConditionSucceeded)
+			if refused := got.Reason == v1alpha1.ReasonInvalidSpec; refused != (c.want != "") || !strings.Contains(got.Message, c.want) {
+				t.Errorf("%s: %s", got.Reason, got.Message)
+			}
+		})
+	}
+}
+
 // mutation: an admit that starts no clock while the run waits for its Workflow.
 func TestTemplate_AQueueTimeoutEndsTheWaitForAWorkflow(t *testing.T) {
 	run := newRun()

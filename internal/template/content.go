@@ -122,8 +122,9 @@ func ObjectName(workflow, revision string) string { return workflow + "-" + revi
 // Parameters are those of the version.
 func (c *Content) Parameters() []v1alpha1.Parameter { return c.parameters }
 
-// InputNames are the inputs that a run may have; nil: the version declares no parameters.
-func (c *Content) InputNames() (names []string) {
+// InputNames are the inputs that a run may have; never nil: without parameters it has none.
+func (c *Content) InputNames() []string {
+	names := []string{}
 	for i := range c.parameters {
 		names = append(names, c.parameters[i].Name)
 	}

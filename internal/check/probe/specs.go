@@ -5,6 +5,7 @@ package probe
 import (
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -18,7 +19,7 @@ import (
 func problemsOf(object client.Object) (problems []string, open bool) {
 	switch o := object.(type) {
 	case *v1alpha1.WorkflowRun:
-		return problemsOfRun(o, nil, "spec."), o.Spec.WorkflowRef != nil
+		return problemsOfRun(createdNow(o), nil, "spec."), o.Spec.WorkflowRef != nil
 	case *v1alpha1.Workflow:
 		c := template.Unnamed(o)
 		run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
@@ -28,6 +29,17 @@ func problemsOf(object client.Object) (problems []string, open bool) {
 	default:
 		return nil, false
 	}
+}
+
+// createdNow is a run as it would be created now: a delay until then has to be over later. What a
+// run with startFrom waits for may be over.
+func createdNow(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if run.Spec.StartFrom != nil {
+		return run
+	}
+	created := *run
+	created.CreationTimestamp = metav1.Now()
+	return &created
 }
 
 // problemsOfRun is what is wrong with the steps of a run, if it has some of its own, in fields that
@@ -56,6 +68,6 @@ func problemsOfSchedule(spec *v1alpha1.ScheduleSpec) (problems []string, open bo
 	if err != nil {
 		return append(problems, "spec.runTemplate.spec: "+err.Error()), false
 	}
-	found := problemsOfRun(&v1alpha1.WorkflowRun{Spec: run}, nil, "spec.runTemplate.spec.")
+	found := problemsOfRun(createdNow(&v1alpha1.WorkflowRun{Spec: run}), nil, "spec.runTemplate.spec.")
 	return append(problems, found...), run.WorkflowRef != nil
 }

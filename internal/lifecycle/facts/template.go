@@ -18,6 +18,7 @@ const TemplatePatience = time.Minute
 type Template struct {
 	Revision *v1alpha1.WorkflowRevision // what the run follows, to be pinned in status
 	Problems []string                   // what is wrong with its inputs, each with its field; only used at first sight
+	Inputs   []string                   // which it may read: the parameters; nil: any
 	Missing  string                     // why the run has no steps of a template: nothing but its end can be decided; "": it has
 	Patient  bool                       // what is missing exists, and is not to be had for now: the run waits, without an end but queueTimeoutSeconds; not for a run that pinned it
 }

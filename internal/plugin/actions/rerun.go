@@ -58,12 +58,16 @@ func again(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 // next run for an object of its own that is in no file any more, and delete it.
 var ofAppliers = []string{corev1.LastAppliedConfigAnnotation, "app.kubernetes.io/instance", "argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id"}
 
+// prefixesOfAppliers begin what kubectl apply --applyset, and Fleet and k3s, prune by.
+var prefixesOfAppliers = []string{"applyset.kubernetes.io/", "objectset.rio.cattle.io/"}
+
 // takenOver are those labels, or annotations, that are as true of the next run: the operator's own
 // tell who made the run and for what.
 func takenOver(all map[string]string) map[string]string {
 	all = maps.Clone(all)
 	maps.DeleteFunc(all, func(k, _ string) bool {
-		return slices.Contains(ofAppliers, k) || strings.HasPrefix(k, ownPrefix) && k != v1alpha1.AnnotationStepEvents
+		applied := slices.ContainsFunc(prefixesOfAppliers, func(prefix string) bool { return strings.HasPrefix(k, prefix) })
+		return applied || slices.Contains(ofAppliers, k) || strings.HasPrefix(k, ownPrefix) && k != v1alpha1.AnnotationStepEvents
 	})
 	return all
 }

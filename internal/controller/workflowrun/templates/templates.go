@@ -101,6 +101,7 @@ func found(run *v1alpha1.WorkflowRun, c *template.Content) Found {
 		inputs = c.WithDefaults(run.Spec.Inputs)
 	} else {
 		inputs, is.Template.Problems = c.Inputs(run.Spec.Inputs)
+		is.Template.Inputs = c.InputNames()
 	}
 	is.Run = c.Effective(run, inputs)
 	return is

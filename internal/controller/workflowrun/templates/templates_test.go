@@ -99,6 +99,9 @@ func TestOf_InputsAreCheckedUntilTheRunIsInitialized(t *testing.T) {
 			if got := len(is.Template.Problems) > 0; got != c.checks {
 				t.Errorf("problems are %q", is.Template.Problems)
 			}
+			if got := is.Template.Inputs != nil; got != c.checks {
+				t.Errorf("it may read %q", is.Template.Inputs)
+			}
 			if got := string(is.Run.Spec.Inputs.Raw); !c.checks && got != `{"count":"3","region":"us"}` {
 				t.Errorf("its inputs are %s", got)
 			}

@@ -10,7 +10,7 @@ const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
 const grace = 20_000; // milliseconds that they have after SIGTERM
 const mostInline = 64 << 10, chunk = 128 << 10; // bytes of an output in a result, and of a piece of a larger one
-const most = process.env.NO_OBJECT_STORE ? mostInline : 8 << 20; // bytes of an output at all; a confined worker has no object store
+const most = process.env.NO_OBJECT_STORE === "1" ? mostInline : 8 << 20; // bytes of an output at all; a confined worker has no object store
 const bucket = `${prefix}-payloads`; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
@@ -126,11 +126,12 @@ function failed(err) {
 }
 
 // whole keeps a whole number that is none of JavaScript's as it is written: who gives it back gives it back unchanged, and its value is
-// BigInt(n.rawJSON). A Node that is too old for that refuses it.
+// BigInt(n.rawJSON). A Node that is too old for that refuses it. Beyond 64 bits there are no whole numbers to keep.
 function whole(_, n, context) {
-  if (!Number.isInteger(n) || Number.isSafeInteger(n)) return n;
-  if (!context?.source) throw new Error(`${n} is beyond 2^53, where this Node has not all whole numbers`);
-  return /^-?\d+$/.test(context.source) ? JSON.rawJSON(context.source) : n;
+  if (!Number.isInteger(n) || Number.isSafeInteger(n) || context?.source === String(n)) return n;
+  if (context?.source) return /^-?\d+$/.test(context.source) ? JSON.rawJSON(context.source) : n;
+  if (Math.abs(n) <= 2 ** 63) throw new Error(`${n} is beyond 2^53, where this Node has not all whole numbers`);
+  return n;
 }
 
 async function call(m, job) {

@@ -209,15 +209,16 @@ func TestTheNodeWorkerTerminatesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// A whole number beyond 2^53 is no number of JavaScript. A Node of before 21 keeps what it was
-// written as behind a flag only, and one without the flag cannot keep it.
+// A whole number beyond 2^53 is no number of JavaScript, unless it happens to be one. A Node of
+// before 21 keeps what it was written as behind a flag only, and one without the flag cannot tell.
 //
 // mutations: call that reads the input by m.json() gives another number back; whole without its
 // throw likewise, where Node cannot keep it; whole without its pattern gives back what Node has for
-// a number with an exponent, too.
+// a number with an exponent, too; whole that looks at no source fails the sum, and without its bound
+// the exponent is refused.
 func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 	dir := install(t)
-	const input, exponent = `{"a":[9007199254740993,-9223372036854775808,7,0.5]}`, `{"a":1e300}`
+	const input, exponent = `{"a":[9007199254740993,-9223372036854775808,18446744073709551615,7,0.5]}`, `{"a":1e300}`
 	var keeps []string
 	if has, err := exec.CommandContext(t.Context(), "node", "-p", "typeof JSON.rawJSON").Output(); err != nil || strings.HasPrefix(string(has), "undefined") {
 		keeps = []string{"--harmony-json-parse-with-source"}
@@ -225,7 +226,7 @@ func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, url string){
 		"kept": func(t *testing.T, url string) { runBy(t, dir, keeps, "worker.mjs", url) },
 		"refused": func(t *testing.T, url string) {
-			run(t, dir, replaced(t, dir, "worker.mjs", "!context?.source", "true"), url)
+			run(t, dir, replaced(t, dir, "worker.mjs", "function whole(_, n, context) {", "function whole(_, n) {\n  const context = undefined;"), url)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,11 +241,20 @@ func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 			case name == "refused" && (got.Error == nil || got.Error.Code != "InvalidInput" || !got.Final):
 				t.Errorf("got %+v", got)
 			}
-			if got := answer(t, js, odd("exponent")); name == "kept" && string(got.Output) != `{"youSaid":{"a":1e+300}}` {
-				t.Errorf("got %s", got.Output)
+			if got := answer(t, js, odd("exponent")); string(got.Output) != `{"youSaid":{"a":1e+300}}` {
+				t.Errorf("got %+v, %s", got, got.Output)
 			}
 		})
 	}
+	t.Run("added to", func(t *testing.T) {
+		server := natstest.Start(t)
+		js := streams(t, server.URL())
+		dispatch(t, js, odd("sum"), `{"a":18014398509481984}`) // 2^54, as encoding/json writes a float64
+		runBy(t, dir, keeps, withHandler(t, dir, "worker.mjs", "({ a }) => a + 0"), server.URL())
+		if got := answer(t, js, odd("sum")); string(got.Output) != "18014398509481984" {
+			t.Errorf("got %+v, %v", got, got.Error)
+		}
+	})
 }
 
 // A timer of Node has an end, after 24.8 days; here it is after a moment.

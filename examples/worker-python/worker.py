@@ -14,7 +14,7 @@ PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
 STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
 BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, CHUNK = 64 << 10, 128 << 10  # bytes of an output in a result, and of a piece of a larger one
-MOST = MOST_INLINE if os.environ.get("NO_OBJECT_STORE") else 8 << 20  # bytes of an output at all; a confined worker has no object store
+MOST = MOST_INLINE if os.environ.get("NO_OBJECT_STORE") == "1" else 8 << 20  # bytes of an output at all; a confined worker has no object store
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
 REFRESH, MOST_BIND = 60, 5  # seconds after which AckWait is read again, and between two looks for a consumer that is not there

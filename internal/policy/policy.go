@@ -50,8 +50,10 @@ type Admission struct {
 	// Tenants have limits of their own. They are those of the spec: a map of them would be made
 	// anew in each pass over a run, which asks for one.
 	Tenants []v1alpha1.TenantLimit
-	// Shares are the limits of all tenants that share a total; nil: they are counted apart.
-	Shares *shares.Limits
+	// Total is what all tenants share; nil: they are counted apart.
+	Total *v1alpha1.AdmissionTotal
+	// Version orders edits of a policy with a total: the highest is the newest.
+	Version int64
 }
 
 // AdmissionLock tunes the lock of a tenant with strategy Lock.
@@ -69,15 +71,35 @@ const NoLimit = -1
 
 // Limit is how many runs of a tenant may be under way, or NoLimit.
 func (a Admission) Limit(tenant string) int {
-	if a.Shares != nil {
-		return min(a.Shares.Total, a.Shares.Of(tenant).Max)
-	}
+	limit := a.Default
 	for i := range a.Tenants {
 		if a.Tenants[i].Name == tenant {
-			return int(a.Tenants[i].MaxConcurrentRuns)
+			limit = int(a.Tenants[i].MaxConcurrentRuns)
 		}
 	}
-	return a.Default
+	if a.Total == nil {
+		return limit
+	}
+	total := int(a.Total.MaxConcurrentRuns)
+	if limit < 0 {
+		return total
+	}
+	return min(total, limit)
+}
+
+// Shares are the limits of all tenants that share a total; nil: they are counted apart. They are
+// made anew each time, with a map of all tenants.
+func (a Admission) Shares() *shares.Limits {
+	if a.Total == nil {
+		return nil
+	}
+	l := &shares.Limits{
+		Version: a.Version, Total: int(a.Total.MaxConcurrentRuns), Max: a.Default, Tenants: make(map[string]shares.Share, len(a.Tenants)),
+	}
+	for _, t := range a.Tenants {
+		l.Tenants[t.Name] = shares.Share{Max: int(t.MaxConcurrentRuns), Guaranteed: int(t.Guaranteed), Weight: max(1, int(t.Weight))}
+	}
+	return l
 }
 
 // Delivery bounds how results are delivered again.
@@ -199,13 +221,8 @@ func checkpoint(p v1alpha1.CheckpointPolicy) Checkpoint {
 
 func admissionOf(p *v1alpha1.LockPolicy) Admission {
 	a := admission(p.Spec.Admission)
-	if total := p.Spec.Admission.Total; total != nil {
-		a.Shares = &shares.Limits{
-			Version: versionOf(p), Total: int(total.MaxConcurrentRuns), Max: a.Default, Tenants: map[string]shares.Share{},
-		}
-		for _, t := range p.Spec.Admission.Tenants {
-			a.Shares.Tenants[t.Name] = shares.Share{Max: int(t.MaxConcurrentRuns), Guaranteed: int(t.Guaranteed), Weight: max(1, int(t.Weight))}
-		}
+	if a.Total != nil {
+		a.Version = versionOf(p)
 	}
 	return a
 }
@@ -219,7 +236,7 @@ func versionOf(p *v1alpha1.LockPolicy) int64 {
 }
 
 func admission(p v1alpha1.AdmissionPolicy) Admission {
-	a := Admission{Reject: p.OnLimit == v1alpha1.OnLimitReject, Default: NoLimit, Tenants: p.Tenants}
+	a := Admission{Reject: p.OnLimit == v1alpha1.OnLimitReject, Default: NoLimit, Tenants: p.Tenants, Total: p.Total}
 	if p.MaxConcurrentRuns != nil {
 		a.Default = int(*p.MaxConcurrentRuns)
 	}

@@ -277,20 +277,23 @@ func TestTheLockOfTenants(t *testing.T) {
 	}
 }
 
-// mutation: admission that makes a map of all tenants.
+// mutations: admission, or admissionOf, that makes a map of all tenants.
 func TestWhatAPolicySaysCostsNoMoreWithManyTenants(t *testing.T) {
-	allocs := func(tenants int) float64 {
-		p := &v1alpha1.LockPolicy{}
-		for i := range tenants {
-			p.Spec.Admission.Tenants = append(p.Spec.Admission.Tenants, v1alpha1.TenantLimit{Name: strconv.Itoa(i), MaxConcurrentRuns: int32(i)})
-		}
-		return testing.AllocsPerRun(10, func() {
-			if n := Of(p).Admission.Limit("0"); n > 0 {
-				t.Errorf("the limit is %d", n)
+	for name, total := range map[string]*v1alpha1.AdmissionTotal{"apart": nil, "with a total": {MaxConcurrentRuns: 5}} {
+		allocs := func(tenants int) float64 {
+			p := &v1alpha1.LockPolicy{}
+			p.Spec.Admission.Total = total
+			for i := range tenants {
+				p.Spec.Admission.Tenants = append(p.Spec.Admission.Tenants, v1alpha1.TenantLimit{Name: strconv.Itoa(i), MaxConcurrentRuns: int32(i)})
 			}
-		})
-	}
-	if none, many := allocs(0), allocs(1000); many > none {
-		t.Errorf("%.0f allocations with 1,000 tenants, %.0f with none", many, none)
+			return testing.AllocsPerRun(10, func() {
+				if n := Of(p).Admission.Limit("0"); tenants > 0 && n != 0 {
+					t.Errorf("%s: the limit is %d", name, n)
+				}
+			})
+		}
+		if none, many := allocs(0), allocs(1000); many > none {
+			t.Errorf("%s: %.0f allocations with 1,000 tenants, %.0f with none", name, many, none)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (a Admission) At(tenant string, now time.Time) (Admission, *TenantMinute) {
 // inForce is admission with the limits of spec, under the lock of the baseline, and what is tried.
 func (a Admission) inForce(p *v1alpha1.LockPolicy) Admission {
 	r := p.Status.Rollout
-	if a.Shares != nil || r.Baseline.Admission == nil {
+	if a.Total != nil || r.Baseline.Admission == nil {
 		return a
 	}
 	a.Lock = admissionLock(*r.Baseline.Admission)

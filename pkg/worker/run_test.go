@@ -309,6 +309,20 @@ func TestAJobThatIsCancelledIsNotGivenBack(t *testing.T) {
 	}
 }
 
+// mutation: unanswered that goes by the context alone gives the job back.
+func TestAJobThatIsCancelledWhileItsResultIsNotStoredIsNotGivenBack(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(ErrStopping)
+	w := &topic{Worker: newOperator(t).worker()}
+	for cancelled, want := range map[bool]outcome{true: unwanted, false: returned} {
+		one := &atWork{}
+		one.cancelled.Store(cancelled)
+		if got := w.unanswered(ctx, task{}, one); got != want {
+			t.Errorf("cancelled %t: got %v, want %v", cancelled, got, want)
+		}
+	}
+}
+
 func TestMistakesAreReportedByRun(t *testing.T) {
 	o := newOperator(t)
 	h := func(context.Context, Job) (any, error) { return nil, nil }

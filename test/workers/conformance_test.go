@@ -18,7 +18,8 @@ const (
 	examples       = "../../examples"
 )
 
-// mutation of all three: a name that does not begin with SYNCOPATE_PREFIX makes this fail.
+// mutations: of all three, a name that does not begin with SYNCOPATE_PREFIX makes this fail; of the
+// samples in Python and Node, one that takes any text in NO_OBJECT_STORE for a yes.
 func TestTheGoSDK(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "worker-go")
@@ -50,7 +51,7 @@ const prefix = "team-a"
 func conforms(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	server := start(t)
-	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL(), "SYNCOPATE_PREFIX=" + prefix}}
+	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL(), "SYNCOPATE_PREFIX=" + prefix, "NO_OBJECT_STORE=0"}}
 	var last Process
 	Test(t, Config{
 		URL: server.URL(), Prefix: prefix, AckWait: childAckWait, References: true, RestartNATS: server.Restart,

@@ -182,52 +182,56 @@ func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string,
 // and has got no part for at least a time (0: any): uploads that were broken off, or that
 // another upload of the same output overtook. Whether an upload is under way is told by the
 // last of its parts: a slow one takes long, but not long between two parts. Both times are the
-// server's. Parts whose object went since List was called, or within a day, may be left out.
-// Errors: *bus.RetryError.
+// server's. Parts may be left out for that time once more, and for a day if List is not called
+// after their object went. Errors: *bus.RetryError.
 func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
-	loose, at, err := s.looseParts(ctx)
+	parts, err := s.looseParts(ctx, silent)
 	if err != nil {
 		return nil, s.conn.Retryable("list parts of outputs", err)
-	}
-	var parts []string
-	for subject, last := range loose {
-		if at.Sub(last) >= silent {
-			parts = append(parts, subject)
-		}
-	}
-	if len(parts) == 0 {
-		return nil, nil
-	}
-	// What is remembered does for whether there may be some, but not for what is dropped.
-	if parts, err = s.unowned(ctx, parts, at, true); err != nil {
-		return nil, s.conn.Retryable("list entries of outputs", err)
 	}
 	slices.Sort(parts)
 	return parts, nil
 }
 
-// looseParts are the subjects of parts that belong to no object, as far as is remembered, with when
-// the last part came, and when the server was asked.
-func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
+// looseParts goes by what is remembered for whether there are any. Before parts go all entries are
+// read. One such reading does for all parts that get old enough until the next one.
+func (s *Store) looseParts(ctx context.Context, silent time.Duration) ([]string, error) {
 	parts, at, err := s.subjects(ctx, s.conn.Names.PayloadChunks(""))
 	if err != nil || len(parts) == 0 {
-		return nil, at, err
+		return nil, err
 	}
-	parts, err = s.unowned(ctx, parts, at, false) // after the parts: what has got its entry meanwhile is not loose
+	parts, known, err := s.unowned(ctx, parts, at, false) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
-		return nil, at, err
+		return nil, err
 	}
-	loose = map[string]time.Time{}
+	parts, err = s.silent(ctx, parts, at, silent)
+	switch age := at.Sub(known.since); {
+	case err != nil || len(parts) == 0:
+		return nil, err
+	case known.anew && age <= silent:
+		return parts, nil
+	case age < silent:
+		return nil, nil
+	}
+	if parts, _, err = s.unowned(ctx, parts, at, true); err != nil {
+		return nil, err
+	}
+	return s.silent(ctx, parts, at, silent) // the reading may take minutes, in which an upload may go on
+}
+
+// silent are those of the subjects of parts that, at a time of the server, had got no part for so
+// long.
+func (s *Store) silent(ctx context.Context, parts []string, at time.Time, long time.Duration) (silent []string, err error) {
 	for _, p := range parts {
 		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: p})
-		switch {
-		case err != nil:
-			return nil, at, err
-		case m != nil:
-			loose[p] = m.Time
+		if err != nil {
+			return nil, err
+		}
+		if m != nil && at.Sub(m.Time) >= long {
+			silent = append(silent, p)
 		}
 	}
-	return loose, at, nil
+	return silent, nil
 }
 
 // DropParts removes what LooseParts listed. Errors: *bus.RetryError.

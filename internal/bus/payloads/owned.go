@@ -31,6 +31,7 @@ type entries struct {
 	mu      sync.Mutex
 	since   time.Time        // by the server's clock
 	next    uint64           // where to read on
+	whole   bool             // the reading came to its end once
 	parts   map[uint64]owner // by the mark of the entry's subject
 	doubted []uint64         // those of them that a list did not have
 }
@@ -43,7 +44,7 @@ type owner struct {
 
 // forget has all entries read anew.
 func (k *entries) forget(at time.Time) {
-	k.since, k.next, k.parts, k.doubted = at, 1, map[uint64]owner{}, nil
+	k.since, k.next, k.whole, k.parts, k.doubted = at, 1, false, map[uint64]owner{}, nil
 }
 
 // doubt notes which entries a list of all does not have. It may be wrong: see readOn.
@@ -68,27 +69,35 @@ func (k *entries) stale(at time.Time, subjects int) bool {
 	return been < 0 || been >= rememberFor || len(k.parts) > 2*subjects+spareEntries
 }
 
+// reading says what an answer about parts rests on.
+type reading struct {
+	since time.Time // when all entries were read last, or were begun to be
+	anew  bool      // that reading came to its end just now
+}
+
 // unowned are those of the subjects of parts, listed at a time of the server, that belong to no
 // object, as far as is remembered; if anew, for sure. It reads what came since the last look: with
 // many outputs it would ask the server for minutes otherwise.
-func (s *Store) unowned(ctx context.Context, parts []string, at time.Time, anew bool) ([]string, error) {
+func (s *Store) unowned(ctx context.Context, parts []string, at time.Time, anew bool) ([]string, reading, error) {
 	k := &s.entries
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if anew || k.stale(at, len(parts)) {
 		k.forget(at)
 	}
+	known := reading{since: k.since, anew: !k.whole}
 	if err := s.settle(ctx, k); err != nil {
-		return nil, err
+		return nil, known, err
 	}
 	if err := s.readOn(ctx, k); err != nil {
-		return nil, err
+		return nil, known, err
 	}
+	k.whole = true
 	owned := make(map[uint64]bool, len(k.parts))
 	for _, o := range k.parts {
 		owned[o.parts] = true
 	}
-	return slices.DeleteFunc(parts, func(p string) bool { return owned[maphash.String(seed, p)] }), nil
+	return slices.DeleteFunc(parts, func(p string) bool { return owned[maphash.String(seed, p)] }), known, nil
 }
 
 // settle forgets those of the doubted entries that are gone.

@@ -85,8 +85,9 @@ func (v *viewer) policyFacts() {
 	if v.st.Fence != nil && was != is {
 		v.add(Fact{About: "policy", Text: is + " is in force at the next take of the lock; the last write was under " + was})
 	}
+	owners := policy.OwnersOf(v.policies)
 	for i := range v.policies {
-		v.conflict(&v.policies[i])
+		v.conflict(&v.policies[i], owners)
 		if v.policies[i].Name == e.Name {
 			v.rollout(&v.policies[i])
 		}
@@ -107,9 +108,9 @@ func (v *viewer) rollout(p *v1alpha1.LockPolicy) {
 	}
 }
 
-func (v *viewer) conflict(p *v1alpha1.LockPolicy) {
+func (v *viewer) conflict(p *v1alpha1.LockPolicy, owners policy.Owners) {
 	class := v.run.Spec.WorkloadClass
-	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, class) || slices.Contains(policy.OwnersOf(v.policies).Governed(p), class) {
+	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, class) || owners.Of(class) == p.Name {
 		return // another class of its is the older policy's
 	}
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)

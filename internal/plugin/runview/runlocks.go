@@ -53,7 +53,11 @@ const (
 
 // RunLockOf is the lock of one run. policies are all LockPolicies; nil: not known.
 func RunLockOf(run *v1alpha1.WorkflowRun, s Sight, policies []v1alpha1.LockPolicy, now time.Time) RunLock {
-	l := RunLock{Namespace: run.Namespace, Name: run.Name, State: lockFree, Fence: s.Fence, Waiting: s.Waiting, Policy: lineOf(run, policies)}
+	return runLockOf(run, s, policies, linesOf(policies)(run), now)
+}
+
+func runLockOf(run *v1alpha1.WorkflowRun, s Sight, policies []v1alpha1.LockPolicy, line string, now time.Time) RunLock {
+	l := RunLock{Namespace: run.Namespace, Name: run.Name, State: lockFree, Fence: s.Fence, Waiting: s.Waiting, Policy: line}
 	st := statusOf(run)
 	if st.Fence != nil {
 		l.Stored = *st.Fence
@@ -96,9 +100,9 @@ func holderOf(last *v1alpha1.RunLockStatus, token string) (name string, since *t
 // RunLocks are those of runs, by policy and name, without those that are free and that
 // nobody waits for.
 func RunLocks(runs []v1alpha1.WorkflowRun, seen map[string]Sight, policies []v1alpha1.LockPolicy, now time.Time) []RunLock {
-	list := []RunLock{}
+	list, lineOf := []RunLock{}, linesOf(policies)
 	for i := range runs {
-		if l := RunLockOf(&runs[i], seen[string(runs[i].UID)], policies, now); l.State != lockFree || l.Waiting > 0 {
+		if l := runLockOf(&runs[i], seen[string(runs[i].UID)], policies, lineOf(&runs[i]), now); l.State != lockFree || l.Waiting > 0 {
 			list = append(list, l)
 		}
 	}

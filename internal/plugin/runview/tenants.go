@@ -51,6 +51,7 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 		}
 		return all[k]
 	}
+	lineOf := linesOf(policies)
 	for i := range runs {
 		run := &runs[i]
 		st := statusOf(run)
@@ -58,11 +59,11 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 		case hasSlot(run):
 			of(account{st.Admission.Policy, st.Tenant}).Used++
 		case queued(run):
-			of(account{lineOf(run, policies), st.Tenant}).wait(utc(queuedAt(run)))
+			of(account{lineOf(run), st.Tenant}).wait(utc(queuedAt(run)))
 		}
 	}
 	for i := range policies {
-		if s := policy.Of(&policies[i]).Admission.Shares; s != nil {
+		if s := policy.Of(&policies[i]).Admission.Shares(); s != nil {
 			shareOut(policies[i].Name, *s, all, of)
 		}
 	}
@@ -137,15 +138,18 @@ func queuedAt(run *v1alpha1.WorkflowRun) time.Time {
 	return run.CreationTimestamp.Time
 }
 
-// lineOf is the policy in whose line a run stands.
-func lineOf(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) string {
+// linesOf tells the policy in whose line a run stands.
+func linesOf(policies []v1alpha1.LockPolicy) func(run *v1alpha1.WorkflowRun) string {
 	if policies != nil {
-		return policy.Resolve(run.Spec.WorkloadClass, policies).Name
+		owners := policy.OwnersOf(policies) // once: there may be many runs, and many classes
+		return func(run *v1alpha1.WorkflowRun) string { return owners.Of(run.Spec.WorkloadClass) }
 	}
-	if p := statusOf(run).Policy; p != nil {
-		return p.Name
+	return func(run *v1alpha1.WorkflowRun) string {
+		if p := statusOf(run).Policy; p != nil {
+			return p.Name
+		}
+		return ""
 	}
-	return ""
 }
 
 func limitOf(name, tenant string, policies []v1alpha1.LockPolicy) (limit *int, known bool) {
@@ -232,7 +236,8 @@ func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []
 	if !queued(run) {
 		return nil
 	}
-	line, tenant := lineOf(run, policies), statusOf(run).Tenant
+	lineOf := linesOf(policies)
+	line, tenant := lineOf(run), statusOf(run).Tenant
 	place := &Place{Position: 1}
 	place.Limit, _ = limitOf(line, tenant, policies)
 	var waiting []*v1alpha1.WorkflowRun
@@ -242,7 +247,7 @@ func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []
 		case statusOf(other).Tenant != tenant:
 		case hasSlot(other) && statusOf(other).Admission.Policy == line:
 			place.Used++
-		case queued(other) && lineOf(other, policies) == line:
+		case queued(other) && lineOf(other) == line:
 			waiting = append(waiting, other)
 		}
 	}
@@ -286,12 +291,12 @@ type Line struct {
 // Lines are the queues in which somebody waits, by tenant and policy. policies are all
 // LockPolicies; nil: not known.
 func Lines(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Line {
-	all := map[account]*Line{}
+	all, lineOf := map[account]*Line{}, linesOf(policies)
 	for i := range runs {
 		if !queued(&runs[i]) {
 			continue
 		}
-		at := account{lineOf(&runs[i], policies), statusOf(&runs[i]).Tenant}
+		at := account{lineOf(&runs[i]), statusOf(&runs[i]).Tenant}
 		if all[at] == nil {
 			all[at] = &Line{Tenant: at.tenant, Policy: at.policy}
 		}

@@ -40,6 +40,35 @@ func batch(limit int32) []v1alpha1.LockPolicy {
 	}}
 }
 
+// mutations of all three: the policy of a run looked for in all policies, for each run.
+func TestRunsOfManyPoliciesAreCountedSoon(t *testing.T) {
+	policies := make([]v1alpha1.LockPolicy, 1000)
+	for i := range policies {
+		policies[i].Name = fmt.Sprintf("policy-%d", i)
+		for class := range 50 {
+			policies[i].Spec.WorkloadClasses = append(policies[i].Spec.WorkloadClasses, fmt.Sprintf("class-%03d-%02d", i, class))
+		}
+	}
+	runs := make([]v1alpha1.WorkflowRun, 20_000)
+	for i := range runs {
+		runs[i] = waiting(fmt.Sprintf("run-%d", i), "acme", 0, 0)
+		runs[i].Spec.WorkloadClass = "class-999-49"
+	}
+	began := time.Now()
+	if got := Tenants(runs, policies); len(got) != 1 || got[0].Policy != "policy-999" || got[0].Waiting != len(runs) {
+		t.Errorf("got %+v", got)
+	}
+	if got := Lines(runs, policies); len(got) != 1 || len(got[0].Runs) != len(runs) {
+		t.Errorf("got %d lines", len(got))
+	}
+	if got := PlaceOf(&runs[0], runs, policies); got == nil || got.Of != len(runs) {
+		t.Errorf("got %+v", got)
+	}
+	if took := time.Since(began); took > 10*time.Second { // it is some 100 ms
+		t.Errorf("took %s", took)
+	}
+}
+
 // mutation: finished runs counted, or runs that wait counted under the policy of their last write,
 // makes this fail.
 func TestTenantsAreCounted(t *testing.T) {

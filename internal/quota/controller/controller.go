@@ -267,7 +267,7 @@ func (k *Controller) limitsNow(ctx context.Context, name, tenant string) (store.
 }
 
 func limitsOf(p policy.Effective, tenant string) store.Limits {
-	l := store.Limits{Max: p.Admission.Limit(tenant), Shares: p.Admission.Shares}
+	l := store.Limits{Max: p.Admission.Limit(tenant), Shares: p.Admission.Shares()}
 	if s := p.Admission.Lock; s != nil {
 		l.Lock = &store.LockSettings{TTL: s.TTL, MaxWait: s.MaxWait, Retry: s.Retry}
 	}

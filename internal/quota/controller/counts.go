@@ -13,7 +13,7 @@ import (
 // keyOf is where the runs of a tenant are counted under a policy: apart, or in the pool of all its
 // tenants.
 func keyOf(p policy.Effective, tenant string) store.Key {
-	if p.Admission.Shares != nil {
+	if p.Admission.Total != nil {
 		return store.PoolOf(p.Name)
 	}
 	return store.Key{Policy: p.Name, Tenant: tenant}

@@ -33,7 +33,7 @@ func (p pools) skips(at store.Key) bool { return at.Policy != "" && !at.Pool() &
 // policiesNow are all policies by the cache, by name.
 func policiesNow(ctx context.Context, cache client.Reader) (map[string]policy.Effective, error) {
 	var list v1alpha1.LockPolicyList
-	if err := cache.List(ctx, &list); err != nil {
+	if err := cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list lock policies: %w", err)
 	}
 	all := make(map[string]policy.Effective, len(list.Items))
@@ -64,7 +64,7 @@ func movesOf(policies map[string]policy.Effective, tokens map[store.Key]string) 
 		}
 	}
 	for name, p := range policies {
-		switch shared := p.Admission.Shares != nil; {
+		switch shared := p.Admission.Total != nil; {
 		case shared && !now[name]:
 			m.together[name], now[name] = true, true
 		case !shared && now[name]:

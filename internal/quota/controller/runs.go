@@ -97,7 +97,7 @@ func (v *view) waitsAt(f fact, at store.Key) bool {
 // look reads the cache. Nothing is copied but what is needed; the objects are the cache's own.
 func (k *Controller) look(ctx context.Context) (*view, error) {
 	var policies v1alpha1.LockPolicyList
-	if err := k.client.List(ctx, &policies); err != nil {
+	if err := k.client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list lock policies: %w", err)
 	}
 	var list v1alpha1.WorkflowRunList
@@ -108,12 +108,11 @@ func (k *Controller) look(ctx context.Context) (*view, error) {
 	for i := range policies.Items {
 		v.policies[policies.Items[i].Name] = policy.Of(&policies.Items[i])
 	}
+	owners := policy.OwnersOf(policies.Items)
 	for i := range list.Items {
 		f := factOf(&list.Items[i])
 		v.runs[f.uid] = f
-		if _, ok := v.classes[f.class]; !ok {
-			v.classes[f.class] = policy.Resolve(f.class, policies.Items).Name
-		}
+		v.classes[f.class] = owners.Of(f.class)
 	}
 	return v, nil
 }

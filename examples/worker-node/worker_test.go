@@ -214,8 +214,8 @@ func TestTheNodeWorkerTerminatesWhatItCannotRead(t *testing.T) {
 //
 // mutations: call that reads the input by m.json() gives another number back; whole without its
 // throw likewise, where Node cannot keep it; whole without its pattern gives back what Node has for
-// a number with an exponent, too; whole that looks at no source fails the sum, and without its bound
-// the exponent is refused.
+// a number with an exponent, too; whole that looks at no source fails the sum, and without its
+// bound the exponent is refused.
 func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 	dir := install(t)
 	const input, exponent = `{"a":[9007199254740993,-9223372036854775808,18446744073709551615,7,0.5]}`, `{"a":1e300}`

@@ -4,7 +4,7 @@
 // is pure: a snapshot in, findings out. internal/audit/stores takes the snapshot and mends, and
 // docs/audit.md has a section for each kind of finding.
 //
-//	Snapshot -> Compare -> findings -> Confirm(those of a minute before) -> findings that are told
+//	Snapshot -> Compare -> findings -> Confirm(those of 90 s before) -> findings that are told
 //
 // # Why twice
 //
@@ -18,8 +18,9 @@
 //     that it must be there. Then the run has said so since the first look, and the second look
 //     into the store came after that.
 //
-// The looks are a minute apart, which is more than any write between two stores takes. What the
-// operator itself repairs every 30 s is gone by then, too.
+// The looks are 90 s apart, which is more than any write between two stores takes. What the
+// operator itself repairs by its resyncs, every 30 s, is gone by then, too: of a run that was
+// deleted the second one takes what it left.
 //
 // # Guarantees
 //

@@ -76,6 +76,7 @@ func (k Kind) Needs() []Part {
 
 const (
 	byResync = "within 30 s, by the operator's comparison of slots and locks with the runs"
+	byTwo    = "within 30 s, or a minute where the run was deleted, by the operator's comparison of slots and locks with the runs"
 	byGC     = "within 10 min, by the operator's round over what runs left in NATS"
 )
 
@@ -89,24 +90,24 @@ func abouts() map[Kind]About {
 			Mends: "the slot is entered again", Safe: true,
 		},
 		SlotLeft: {
-			Arises: "the operator died between the end of a run and giving back its slot, or the run was deleted while no operator ran", Heals: byResync,
+			Arises: "the operator died between the end of a run and giving back its slot, or the run was deleted while no operator ran", Heals: byTwo,
 			Mends: "the slot is taken back", Safe: true,
 		},
 		PlaceLeft: {
-			Arises: "a run was deleted while it waited, and no operator ran", Heals: byResync, Mends: "the place is taken back", Safe: true,
+			Arises: "a run was deleted while it waited, and no operator ran", Heals: byTwo, Mends: "the place is taken back", Safe: true,
 		},
 		KeyLeft: {
-			Arises: "a run with an idempotency key was deleted while no operator ran", Heals: byResync, Mends: "the key is given up", Safe: true,
+			Arises: "a run with an idempotency key was deleted while no operator ran", Heals: byTwo, Mends: "the key is given up", Safe: true,
 		},
 		HoldMissing: {
 			Arises: "keys in Redis were deleted one by one, or an older copy of Redis' data came back", Heals: byResync,
 			Mends: "the hold is entered again, with its fence", Safe: true,
 		},
 		HoldLeft: {
-			Arises: "the operator died between the end of a run or step and giving back its locks", Heals: byResync, Mends: "the hold is dropped", Safe: true,
+			Arises: "the operator died between the end of a run or step and giving back its locks", Heals: byTwo, Mends: "the hold is dropped", Safe: true,
 		},
 		WaiterLeft: {
-			Arises: "a run was deleted while it waited for a lock, and no operator ran", Heals: byResync, Mends: "the place is dropped", Safe: true,
+			Arises: "a run was deleted while it waited for a lock, and no operator ran", Heals: byTwo, Mends: "the place is dropped", Safe: true,
 		},
 		RunLockLeft: {
 			Arises: "a replica died with the lock of a run that then ended by its deadline or a cancel, or was deleted; a lock without an end was written by hand",

@@ -24,7 +24,7 @@ import (
 
 const auditHelp = `Compare what the API server, Redis and NATS say of the same runs: slots, locks, jobs, results, outputs. It changes nothing without --repair.
 
-It looks twice, a minute apart, since the stores are read while they change; where the first look finds nothing there is no second one.
+It looks twice, 90 s apart, since the stores are read while they change; where the first look finds nothing there is no second one.
 docs/audit.md says for each kind how it arises, by when it heals by itself, and what mends it. For NATS and Redis inside the cluster:
 
   kubectl -n nats port-forward svc/nats 4222:4222

@@ -28,8 +28,8 @@ const (
 	// lookTimeout bounds a look.
 	lookTimeout = 2 * time.Minute
 	// Pause is the time between two looks: longer than the operator takes from one store to the
-	// next, and than the 30 s in which it repairs slots and locks.
-	Pause = time.Minute
+	// next, and than two of its resyncs, in which it repairs slots and locks.
+	Pause = 90 * time.Second
 )
 
 // Stores are what is compared.

@@ -3,6 +3,8 @@
 package controller
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -17,10 +19,11 @@ type holding struct {
 // findings are the differences between what a quota has and the runs in the cache, and
 // whom to wake.
 type findings struct {
-	missing   []fact      // admitted runs without a slot, if the cache is right
-	over      []types.UID // have something that they will never need again, as a matter of fact
-	unknown   []types.UID // are not in the cache
-	misplaced []fact      // live runs that are not admitted and do not wait here, with a slot or place
+	missing   []fact       // admitted runs without a slot, if the cache is right
+	over      []types.UID  // have something that they will never need again, as a matter of fact
+	unknown   []types.UID  // are not in the cache
+	heads     []store.Next // those of them that wait, and for whom there is room
+	misplaced []fact       // live runs that are not admitted and do not wait here, with a slot or place
 	wake      []fact
 }
 
@@ -50,7 +53,7 @@ func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting
 	}
 	for rank, r := range b.Queue {
 		places[types.UID(r.UID)] = true
-		f.place(v, at, types.UID(r.UID), rank < free)
+		f.place(v, at, r, rank < free)
 	}
 	for _, run := range admitted {
 		if !slots[run.uid] {
@@ -80,11 +83,15 @@ func (f *findings) slot(v *view, at store.Key, uid types.UID) {
 	}
 }
 
-func (f *findings) place(v *view, at store.Key, uid types.UID, next bool) {
+func (f *findings) place(v *view, at store.Key, r store.Run, next bool) {
+	uid := types.UID(r.UID)
 	run, known := v.runs[uid]
 	switch {
 	case !known:
 		f.unknown = append(f.unknown, uid)
+		if next {
+			f.heads = append(f.heads, store.Next{UID: r.UID, Name: r.Name})
+		}
 	case run.under(at): // restoring its slot takes its place
 	case run.finished, run.admitted():
 		f.over = append(f.over, uid)
@@ -93,4 +100,9 @@ func (f *findings) place(v *view, at store.Key, uid types.UID, next bool) {
 	case next:
 		f.wake = append(f.wake, run)
 	}
+}
+
+// headsBut are the heads without those that are known to be gone.
+func (f *findings) headsBut(gone map[types.UID]bool) []store.Next {
+	return slices.DeleteFunc(f.heads, func(n store.Next) bool { return gone[types.UID(n.UID)] })
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// resyncPause is the time between two resyncs.
-	resyncPause = 30 * time.Second
+	resyncPause = resyncs.Pause
 	// reservationSlack is how long after the end of a reservation the resync comes that lets the
 	// next one in.
 	reservationSlack = 10 * time.Millisecond

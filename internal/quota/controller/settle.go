@@ -94,17 +94,25 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 }
 
 // gone is which runs that the cache does not know do not exist. They are listed, live, only
-// when one of them is unknown for a while. The list is younger than all holdings, so it tells
-// of the others, too.
+// when one of them is unknown for a while, or very many are unknown. The list is younger than all
+// holdings, so it tells of the others, too. Runs of reservations that have ended are read one by
+// one: some client may make such ones all the time.
 func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[store.Key]findings) (map[types.UID]bool, error) {
+	uids, lapsed := unknown(v, h, all)
+	if len(lapsed) > mostLooks {
+		for uid := range lapsed {
+			uids = append(uids, uid)
+		}
+		lapsed = nil
+	}
 	now, seen, late := k.clock.Now(), map[types.UID]time.Time{}, false
-	for _, uid := range unknown(v, h, all) {
+	for _, uid := range uids {
 		late = resyncs.Lasts(k.unknown, seen, uid, now) >= resyncs.UnknownTime || late
 	}
 	k.unknown = seen
-	gone := map[types.UID]bool{}
-	if !late {
-		return gone, nil
+	gone, err := neverBorn(ctx, k, lapsed)
+	if err != nil || !late && len(seen) <= mostLooks {
+		return gone, err
 	}
 	existing, err := k.liveUIDs(ctx)
 	if err != nil {
@@ -116,21 +124,42 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 	return gone, nil
 }
 
-// unknown are the runs that have something and that the cache does not know. A reserved key is no
-// such thing: it is of a run that is about to be created, and ends by itself.
-func unknown(v *view, h holdings, all map[store.Key]findings) []types.UID {
-	var uids []types.UID
+// unknown are the runs that have something and that the cache does not know, and the names of those
+// whose reservation of a key has ended. A key that is reserved is no such thing: it is of a run
+// that is about to be created.
+func unknown(v *view, h holdings, all map[store.Key]findings) (uids []types.UID, lapsed map[types.UID]string) {
+	lapsed = map[types.UID]string{}
 	for _, f := range all {
 		uids = append(uids, f.unknown...)
 	}
 	for _, owners := range h.claims {
 		for _, c := range owners {
-			if _, known := v.runs[types.UID(c.UID)]; !known && !c.Reserved {
-				uids = append(uids, types.UID(c.UID))
+			uid := types.UID(c.UID)
+			_, known := v.runs[uid]
+			switch {
+			case known || c.Reserved:
+			case c.Lapsed:
+				lapsed[uid] = c.Name
+			default:
+				uids = append(uids, uid)
 			}
 		}
 	}
-	return uids
+	return uids, lapsed
+}
+
+// neverBorn is which of these runs do not exist, by live reads. One that is created after all
+// claims its key again.
+func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) (map[types.UID]bool, error) {
+	gone := map[types.UID]bool{}
+	for uid, name := range lapsed {
+		run, err := k.read(ctx, nameOf(name))
+		if err != nil {
+			return nil, err
+		}
+		gone[uid] = run == nil || run.uid != uid
+	}
+	return gone, nil
 }
 
 // suspect remembers since when live runs have something where they do not wait, and leaves in the
@@ -182,7 +211,7 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 			return errors.Join(fmt.Errorf("free what runs left at the gate: %w", err), failed)
 		}
 	}
-	failed = errors.Join(failed, k.giveAll(ctx, at, limits))
+	failed = errors.Join(failed, k.giveAll(ctx, at, limits), k.wakeNext(ctx, at, limits, f.headsBut(gone)))
 	for _, run := range f.misplaced {
 		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
 	}

@@ -3,12 +3,16 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // looksLong makes a resync, and another one after what is unknown was so for long enough.
@@ -37,6 +41,82 @@ func TestAReservedKeyMakesNoLiveList(t *testing.T) {
 	}
 }
 
+// lapse reserves a key for a moment, for a run that is not created in time, and waits until
+// that has ended.
+func (k *instance) lapse(name string) {
+	k.w.t.Helper()
+	never := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-of-" + name)}}
+	never.Spec.IdempotencyKey = "key-of-" + name
+	if owner, err := k.ReserveKey(k.w.ctx(), never, tenant, time.Millisecond); owner != nil || err != nil {
+		k.w.t.Fatalf("reserve: %+v, %v", owner, err)
+	}
+	k.w.until("the reservation has ended", func() bool { return !k.keys()[never.Spec.IdempotencyKey].Reserved })
+}
+
+func (k *instance) keys() map[string]store.Claim {
+	k.w.t.Helper()
+	owners, err := k.quota.Claims(k.w.ctx(), tenant)
+	must(k.w.t, err)
+	return owners
+}
+
+// The webhook reserves for less time than there is between two resyncs.
+//
+// mutations: unknown that has runs whose reservation has ended makes this fail, as does a resync
+// that does not give up their keys.
+func TestAReservationThatHasEndedMakesNoLiveList(t *testing.T) {
+	w := newWorld(t)
+	w.boss.looks()
+	before := w.boss.calls.of("list")
+	for i := range 3 {
+		w.boss.lapse(fmt.Sprint("never-", i))
+		w.clock.Step(resyncPause)
+		w.boss.looks()
+	}
+	if n := w.boss.calls.of("list") - before; n != 0 {
+		t.Errorf("%d live lists for runs that were never created", n)
+	}
+	if keys := w.boss.keys(); len(keys) != 0 {
+		t.Errorf("keys of runs that were never created: %v", keys)
+	}
+}
+
+// A cache is behind, and the run has not claimed its key yet.
+//
+// mutation: a resync that gives up the key without a live look makes this fail.
+func TestARunThatTheCacheDoesNotKnowYetKeepsItsReservedKey(t *testing.T) {
+	w := newWorld(t)
+	w.boss.looks()
+	w.boss.freeze()
+	born := w.run("born", withKey("k"))
+	if owner, err := w.boss.ReserveKey(w.ctx(), born, tenant, time.Millisecond); owner != nil || err != nil {
+		t.Fatalf("reserve: %+v, %v", owner, err)
+	}
+	w.until("the reservation has ended", func() bool { return !w.boss.keys()["k"].Reserved })
+	w.boss.looksLong()
+	if _, kept := w.boss.keys()["k"]; !kept {
+		t.Error("a run that exists has lost its key")
+	}
+}
+
+// mutation: a resync that looks at each run whose reservation has ended makes this fail.
+func TestVeryManyReservationsThatHaveEndedAreFoundWithOneList(t *testing.T) {
+	w := newWorld(t)
+	w.boss.looks()
+	for i := range mostLooks + 1 {
+		w.boss.lapse(fmt.Sprint("never-", i))
+	}
+	lists, gets := w.boss.calls.of("list"), w.boss.calls.of("get")
+	w.boss.looks()
+	lists, gets = w.boss.calls.of("list")-lists, w.boss.calls.of("get")-gets
+	if lists != 1 || gets != 0 {
+		t.Errorf("%d live lists, %d live reads", lists, gets)
+	}
+	if keys := w.boss.keys(); len(keys) != 0 {
+		t.Errorf("%d keys of runs that were never created", len(keys))
+	}
+}
+
 // Runs are deleted all the time, between the look at the claims and that at the cache, too. Who
 // deletes them releases their keys at once.
 //
@@ -61,8 +141,7 @@ func TestARunThatWasDeletedAMomentAgoMakesNoLiveList(t *testing.T) {
 		t.Error("no live list after the time of grace")
 	}
 	w.holds(nil, nil)
-	owners, err := w.boss.quota.Claims(w.ctx(), tenant)
-	if must(t, err); len(owners) != 0 {
-		t.Errorf("keys of a run that is gone: %v", owners)
+	if keys := w.boss.keys(); len(keys) != 0 {
+		t.Errorf("keys of a run that is gone: %v", keys)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -67,9 +69,44 @@ func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
 	if len(w.boss.kicks.News()) != 1 || !other.quota.wanted(w.ctx()) {
 		t.Error("no resync is asked for")
 	}
-	w.boss.looksLong()
+	w.boss.looks()
 	w.boss.wakes("last")
 	w.boss.asks(last, true)
+}
+
+// The slots of a pool are given to those who wait, whether they exist or not.
+//
+// mutation: gone that waits until somebody is unknown for a while makes this fail: each of them
+// is looked at.
+func TestWhereVeryManyThatWaitForAPoolAreGoneTheyAreFoundWithOneList(t *testing.T) {
+	const ghosts = 1000
+	w := newWorld(t)
+	w.policy("batch", 300)
+	w.shared(300)
+	w.boss.looks()
+	for i := range 300 {
+		w.boss.asksOf(w.ghost(fmt.Sprint("in-", i), 1), true)
+	}
+	for i := range ghosts {
+		w.boss.asksOf(w.ghost(fmt.Sprint("ghost-", i), 9), false)
+	}
+	last := w.of(tenant, "last")
+	w.boss.asksOf(last, false)
+	before := w.boss.calls.of("get")
+	w.boss.looks()
+	if n := w.boss.calls.of("get") - before; n > mostLooks {
+		t.Errorf("%d runs are looked at", n)
+	}
+	w.boss.wakes("last")
+	w.boss.asksOf(last, true)
+}
+
+// ghost is a run that does not exist any more.
+func (w *world) ghost(name string, priority int32) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
+	run.Spec.WorkloadClass, run.Spec.Priority = "batch", priority
+	run.Status = &v1alpha1.WorkflowRunStatus{Tenant: tenant}
+	return run
 }
 
 // What a run that was admitted says of who is next is followed. Here the limit was taken away while

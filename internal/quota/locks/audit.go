@@ -17,6 +17,7 @@ import (
 type findings struct {
 	drop    []store.Dropping // over, or cannot be written any more
 	unknown []string         // tickets of runs that the view does not have
+	heads   []store.Wake     // those of them for whom there is room
 	missing []string         // tickets that hold by status, and not in Redis, if the view is right
 	idle    []string         // hold what status does not say, and that can still be written
 	places  []string         // wait, which status does not say
@@ -62,6 +63,9 @@ func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf, rated 
 		f.neither(run, has)
 	}
 	for _, w := range runnable(s, limit, rated) {
+		if _, known := runs[uidOf(w.Ticket.ID)]; !known {
+			f.heads = append(f.heads, store.Wake{Ticket: w.Ticket.ID, Run: w.Ticket.Run})
+		}
 		f.wake[uidOf(w.Ticket.ID)] = true
 	}
 	return f

@@ -22,7 +22,7 @@ import (
 
 const (
 	// resyncPause is the time between two resyncs.
-	resyncPause = 30 * time.Second
+	resyncPause = resyncs.Pause
 	// idleTime is how long a ticket may have what status does not say before a resync takes it: who
 	// asked for it is about to write it.
 	idleTime = 10 * time.Second
@@ -175,14 +175,17 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err := c.restore(ctx, v, f.missing); err != nil { // first: nobody gets in before they are counted
 		return err
 	}
-	gone, err := c.gone(ctx, f.unknown)
+	gone, listed, err := c.gone(ctx, f.unknown)
 	if err != nil {
 		return err
+	}
+	if listed {
+		f.heads = nil // whoever is gone is among gone
 	}
 	if err := c.dropAll(ctx, slices.Concat(f.drop, gone)); err != nil {
 		return err
 	}
-	failed := errors.Join(c.takeIdle(ctx, v, f), c.endRing(ctx, v, s, f.wake))
+	failed := errors.Join(c.wakeAll(ctx, f.heads), c.takeIdle(ctx, v, f), c.endRing(ctx, v, s, f.wake))
 	for _, w := range s.Waiters {
 		if asksAgain(v, w, changed) {
 			f.wake[uidOf(w.Ticket.ID)] = true
@@ -297,22 +300,22 @@ func (c *Controller) restore(ctx context.Context, v *view, missing []string) err
 }
 
 // gone is which of the tickets are of runs that do not exist. Runs are listed, live, only when
-// one of those is unknown for a while. The list is younger than the snapshot, so it tells of
-// the others, too.
-func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Dropping, error) {
+// one of those is unknown for a while, or very many are. The list is younger than the snapshot, so
+// it tells of the others, too.
+func (c *Controller) gone(ctx context.Context, unknown []string) (all []store.Dropping, listed bool, err error) {
 	now, seen, late := c.clock.Now(), map[types.UID]time.Time{}, false
 	for _, ticket := range unknown {
 		late = resyncs.Lasts(c.unknown, seen, uidOf(ticket), now) >= resyncs.UnknownTime || late
 	}
-	if c.unknown = seen; !late {
-		return nil, nil
+	if c.unknown = seen; !late && len(seen) <= mostLooks {
+		return nil, false, nil
 	}
 	there := map[types.UID]bool{}
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
 	for {
 		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
-			return nil, fmt.Errorf("list runs live: %w", err)
+			return nil, false, fmt.Errorf("list runs live: %w", err)
 		}
 		for i := range page.Items {
 			there[page.Items[i].UID] = true
@@ -321,13 +324,12 @@ func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Droppi
 			break
 		}
 	}
-	var all []store.Dropping
 	for _, ticket := range unknown {
 		if !there[uidOf(ticket)] {
 			all = append(all, store.Dropping{Ticket: ticket})
 		}
 	}
-	return all, nil
+	return all, true, nil
 }
 
 // takeIdle takes what a ticket has for a while without that status says so. A run that holds is

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -86,12 +85,21 @@ func (c *counted) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 }
 
 // A tenant deleted hundreds of runs that waited. The end of one run does not look at all of them:
-// it asks for a resync. The first one of some time later finds them with one list.
+// it asks for a resync, which looks at those that are left, or finds them with one list if those
+// are very many, too.
 //
 // mutations: wakeAll without a bound, or without the question for a resync, makes this fail, as
-// does one that leaves places of who is gone.
+// does one that leaves places of who is gone, and a resync that waits until they are unknown for a
+// while, or that looks at each of very many.
 func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
-	const gone = mostLooks + 20
+	for name, gone := range map[string]int{"some are left": mostLooks + 20, "very many are left": 3 * mostLooks} {
+		t.Run(name, func(t *testing.T) { resyncWakesBehind(t, gone) })
+	}
+}
+
+// resyncWakesBehind has so many wait for a lock that are gone, and one behind them that is not.
+func resyncWakesBehind(t *testing.T, gone int) {
+	t.Helper()
 	s := newSite(t)
 	r, lock := s.replica(), "mutex:"+s.ns+"/m"
 	must(t, r.Resync(t.Context()))
@@ -114,9 +122,11 @@ func TestWhereVeryManyAreGoneTheResyncWakesWhoIsNext(t *testing.T) {
 	if r.wakes(last) || len(r.kicks.News()) != 1 {
 		t.Error("no resync is asked for")
 	}
+	live.gets = 0
 	must(t, r.Resync(t.Context()))
-	s.clock.Step(resyncs.UnknownTime)
-	must(t, r.Resync(t.Context()))
+	if live.gets >= mostLooks {
+		t.Errorf("the resync looks at %d runs", live.gets)
+	}
 	if !r.wakes(last) {
 		t.Error("the resync does not wake who is next")
 	}

@@ -9,6 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// Pause is the time between two resyncs.
+const Pause = 30 * time.Second
+
 // LookPause is the time between two looks whether a resync is wanted before it is due.
 const LookPause = 2 * time.Second
 

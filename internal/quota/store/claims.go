@@ -26,6 +26,9 @@ type Claim struct {
 	// Reserved says of an owner that its run is about to be created, and has time left for that: it
 	// may not exist yet. Answers only.
 	Reserved bool
+	// Lapsed says of an owner that this time is over, and that its run has not claimed the key
+	// since: most likely it was never created. Claims says so only.
+	Lapsed bool
 }
 
 // ClaimKey claims an idempotency key of a tenant for a run that exists. The first wins; owner is
@@ -113,7 +116,7 @@ func (g *Store) Claims(ctx context.Context, tenant string) (map[string]Claim, er
 	for fields := got.list(1); len(fields) > 1; fields = fields[2:] {
 		if key, ok := strings.CutPrefix(fields.text(0), "="); ok {
 			owner, until := parseClaim(fields.text(1))
-			owner.Reserved = until > now
+			owner.Reserved, owner.Lapsed = until > now, until > 0 && until <= now
 			owners[key] = owner
 		}
 	}

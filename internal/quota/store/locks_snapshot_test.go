@@ -234,3 +234,25 @@ func TestWhatBeganIsForgottenWhenItIsOver(t *testing.T) {
 		})
 	}
 }
+
+// During a rolling update an older replica takes locks, and counts nothing but their permits.
+//
+// mutation: locks_snapshot.lua that enters holders only where there are fewer than a count of the
+// newer replicas says makes this fail.
+func TestWhoHoldsByAnOlderReplicaIsFoundAgainAfterTheHoldersWereEvicted(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		for _, of := range []string{"a", "b", "c"} {
+			s.take(ticket(of, 2, 0), one("lock-"+of, 1))
+		}
+		err := s.client.Del(t.Context(), holdersKey).Err()
+		for _, of := range []string{"x", "y", "z"} {
+			hold := map[string]any{"holder-" + of: "1 5 team/h team/h 1 " + of, "u" + of: 1}
+			member := redis.Z{Member: of + " 0000000000000005 older-" + of}
+			err = errors.Join(err, s.client.HSet(t.Context(), holdsKey, hold).Err(), s.client.ZAdd(t.Context(), holdersKey, member).Err())
+		}
+		_, failed := s.store.SnapshotLocks(t.Context())
+		if n := s.client.ZCard(t.Context(), holdersKey).Val(); n != 6 || err != nil || failed != nil {
+			t.Errorf("%d holders of 6 locks are found, %v, %v", n, err, failed)
+		}
+	})
+}

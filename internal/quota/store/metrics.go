@@ -28,12 +28,15 @@ const (
 // defaultTenants is how many tenants have labels of their own.
 const defaultTenants = 50
 
+// longestShare is the part of the gauges, one in so many, that the longest lines of all have.
+const longestShare = 5
+
 // otherTenants is the label of all others.
 const otherTenants = "other"
 
 // Metrics counts decisions. Labels are bounded: policies are cluster-scoped objects, the first
 // tenants that come have labels of their own, and the others share one. Gauges cannot be shared: so
-// those have them that have the longest lines.
+// those have them that have the longest lines, or wait since they had.
 type Metrics struct {
 	decisions *prometheus.HistogramVec
 	lockWait  *prometheus.HistogramVec
@@ -127,27 +130,22 @@ func (m *Metrics) show(now map[Key]standing) {
 	m.shown = shown
 }
 
-// first are the tenants that have gauges: those shown before that still wait, since an alert asks
-// for how long; then those with the longest lines.
+// first are the tenants that have gauges: a fifth of them has the longest lines of all. Then come
+// those shown before that still wait, since an alert asks for how long, and then the longest lines.
 func (m *Metrics) first(now map[Key]standing) map[string]bool {
-	before, lines := map[string]bool{}, map[string]int{}
+	before, lines := map[string]int{}, map[string]int{}
 	for k := range m.shown {
-		before[k.Tenant] = true
+		before[k.Tenant] = 1
 	}
 	for k, s := range now {
 		lines[k.Tenant] += s.waiting
 	}
-	rank := func(tenant string) (kept, line, had int) {
-		if before[tenant] {
-			had, kept = 1, min(1, lines[tenant])
-		}
-		return kept, lines[tenant], had
-	}
 	all := slices.SortedFunc(maps.Keys(lines), func(a, b string) int {
-		keptA, lineA, hadA := rank(a)
-		keptB, lineB, hadB := rank(b)
-		return cmp.Or(cmp.Compare(keptB, keptA), cmp.Compare(lineB, lineA), cmp.Compare(hadB, hadA), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(lines[b], lines[a]), cmp.Compare(before[b], before[a]), cmp.Compare(a, b))
 	})
+	kept := func(tenant string) int { return min(before[tenant], lines[tenant]) }
+	longest := min(m.most/longestShare, len(all))
+	slices.SortStableFunc(all[longest:], func(a, b string) int { return cmp.Compare(kept(b), kept(a)) })
 	first := map[string]bool{}
 	for _, tenant := range all[:min(m.most, len(all))] {
 		first[tenant] = true

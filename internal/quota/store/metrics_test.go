@@ -158,6 +158,30 @@ func TestTenantsThatWaitHaveTheGauges(t *testing.T) {
 	shows("all are done", map[Key]standing{of("e"): {waiting: 3}}, "e")
 }
 
+// Whoever waits for good would keep all gauges from a line that is far longer.
+//
+// mutation: first that keeps all who wait makes this fail; so does one that keeps nobody for
+// a longer line.
+func TestTheLongestLineHasAGauge(t *testing.T) {
+	const most = 5
+	m, now := NewMetrics(nil, most), map[Key]standing{}
+	of := func(tenant int) Key { return Key{Policy: "batch", Tenant: strconv.Itoa(tenant)} }
+	for i := range most {
+		now[of(i)] = standing{waiting: 1}
+	}
+	m.show(now)
+	now[of(most)], now[of(most+1)] = standing{waiting: 10_000}, standing{waiting: 9}
+	for range 2 {
+		m.show(now)
+		if _, shown := m.shown[of(most)]; !shown || len(m.shown) != most {
+			t.Errorf("shown: %v", m.shown)
+		}
+		if _, shown := m.shown[of(most+1)]; shown {
+			t.Error("who waits is ended for the second of the lines")
+		}
+	}
+}
+
 // The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
 //
 // mutation: other buckets make this fail.

@@ -5,7 +5,6 @@
 --           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
 --           ':opened'     -> when the data was opened, ms
 --           'u' .. lock   -> permits that are held of it
---           'u'           -> how many members holders has to have; fewer after an upgrade, until what was held then is over
 --           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits, but not for more than there is
 -- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered, :rate> <lock> ...'
@@ -165,7 +164,6 @@ local function enter(ticket, h)
   keephold(ticket, h)
   for _, l in ipairs(h.locks) do
     count(l.name, l.permits)
-    count('', 1)
     redis.call('ZADD', holders, 0, index(l.name, h, ticket))
   end
 end
@@ -174,7 +172,6 @@ local function quit(ticket, h)
   redis.call('HDEL', holds, 'h' .. ticket)
   for _, l in ipairs(h.locks) do
     count(l.name, -l.permits)
-    count('', -1)
     redis.call('ZREM', holders, index(l.name, h, ticket))
   end
 end

@@ -14,7 +14,6 @@ local function recount(ticket, h)
   for _, l in ipairs(h.locks) do
     if redis.call('ZADD', holders, 0, index(l.name, h, ticket)) == 1 then
       count(l.name, l.permits)
-      count('', 1)
     end
   end
 end

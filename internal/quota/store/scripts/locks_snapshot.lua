@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- A portion of what there is of locks, since all of Redis waits for a script. Places are read before holds: who goes from the one to the
 -- other meanwhile is in both, and never in neither. What is there all the time is in a portion, and may be in more than one. What has no
--- meaning any more of what began is taken away. Where Redis has evicted holders, they are entered again.
+-- meaning any more of what began is taken away. All holders are entered again: Redis may have evicted them, and no
+-- count of them is right where an older replica takes locks, too. One that is there is no write.
 --
 -- ARGV[1] floor  ARGV[2] where to go on: 'p0' first, then as the last answer says: 'p' or 'h', and the cursor in places, or in holds
 --
@@ -32,14 +33,13 @@ if at == 'p' then
   end
 end
 cursor, all, once = scan(holds, cursor)
-local lost = redis.call('ZCARD', holders) < used('')
 for i = 1, #all, 2 do
   local kind, name, text = string.sub(all[i], 1, 1), string.sub(all[i], 2), all[i + 1]
   if kind == 'h' then
     held[#held + 1] = name
     held[#held + 1] = text
-    local h = lost and holdof(text)
-    for _, l in ipairs(h and h.locks or {}) do
+    local h = holdof(text)
+    for _, l in ipairs(h.locks) do
       redis.call('ZADD', holders, 0, index(l.name, h, name))
     end
   elseif kind == 's' and over(name, text) then

@@ -65,7 +65,7 @@ end
 -- Puts a tenant where its turn is now; anew: it has just got a slot.
 -- During a rolling update an older replica writes members without a stamp. They begin with a digit, so among equals they are
 -- before those with one, until they are written anew. It reads a stamp as a part of the priority, and the words behind it as ever. So both
--- find who is next, nobody is left behind, and tenants take turns once the last older replica is gone.
+-- find who is next, and tenants take turns once the last older replica is gone. After a way back those with one stay behind (ADR 48).
 local function rank(tenant, anew)
   local old = redis.call('HGET', places, 't' .. tenant)
   local head = redis.call('ZRANGEBYLEX', queue, '[' .. tenant .. ' ', '(' .. tenant .. '!', 'LIMIT', 0, 1)[1]

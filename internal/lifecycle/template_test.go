@@ -91,7 +91,7 @@ func TestTemplate_ARunReadsTheParametersOnly(t *testing.T) {
 		want   string // in the message; "": it runs
 	}{
 		"a parameter":       {[]string{"name"}, ""},
-		"none of them":      {[]string{"nmae"}, `inputs has no field "name"; it has nmae`},
+		"none of them":      {[]string{"named"}, `inputs has no field "name"; it has named`},
 		"there are none":    {[]string{}, `inputs has no field "name"; it has none`},
 		"it is not limited": {nil, ""},
 	} {

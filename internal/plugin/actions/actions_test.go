@@ -66,8 +66,10 @@ func TestAgainFromNamesTheRun(t *testing.T) {
 func TestAgainTakesOverLabelsAndAnnotationsOfUsers(t *testing.T) {
 	t.Parallel()
 	was := &v1alpha1.WorkflowRun{}
-	was.Labels = map[string]string{"team": "red", v1alpha1.LabelSchedule: "nightly", "app.kubernetes.io/instance": "nightly-reports",
-		"applyset.kubernetes.io/part-of": "applyset-1-v1", "objectset.rio.cattle.io/hash": "2f"}
+	was.Labels = map[string]string{
+		"team": "red", v1alpha1.LabelSchedule: "nightly", "app.kubernetes.io/instance": "nightly-reports",
+		"applyset.kubernetes.io/part-of": "applyset-1-v1", "objectset.rio.cattle.io/hash": "2f",
+	}
 	was.Annotations = map[string]string{
 		"example.org/ticket": "7", v1alpha1.AnnotationStepEvents: "true", v1alpha1.AnnotationSlot: "2026-03-29T03:00:00+02:00",
 		v1alpha1.AnnotationCreatedBy: "ada", v1alpha1.AnnotationTraceparent: "00-1-2-01", corev1.LastAppliedConfigAnnotation: "{}",

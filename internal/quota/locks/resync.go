@@ -310,19 +310,9 @@ func (c *Controller) gone(ctx context.Context, unknown []string) (all []store.Dr
 	if c.unknown = seen; !late && len(seen) <= mostLooks {
 		return nil, false, nil
 	}
-	there := map[types.UID]bool{}
-	page := &metav1.PartialObjectMetadataList{}
-	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
-	for {
-		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
-			return nil, false, fmt.Errorf("list runs live: %w", err)
-		}
-		for i := range page.Items {
-			there[page.Items[i].UID] = true
-		}
-		if page.Continue == "" {
-			break
-		}
+	there, err := liveUIDs(ctx, c.live)
+	if err != nil {
+		return nil, false, err
 	}
 	for _, ticket := range unknown {
 		if !there[uidOf(ticket)] {
@@ -330,6 +320,24 @@ func (c *Controller) gone(ctx context.Context, unknown []string) (all []store.Dr
 		}
 	}
 	return all, true, nil
+}
+
+// liveUIDs are those of all runs, by a live list.
+func liveUIDs(ctx context.Context, live client.Reader) (map[types.UID]bool, error) {
+	there := map[types.UID]bool{}
+	page := &metav1.PartialObjectMetadataList{}
+	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
+	for {
+		if err := live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			there[page.Items[i].UID] = true
+		}
+		if page.Continue == "" {
+			return there, nil
+		}
+	}
 }
 
 // takeIdle takes what a ticket has for a while without that status says so. A run that holds is

@@ -58,9 +58,11 @@
 // Nobody who can write a run may stall the operator. Length and number of expressions, the cost of
 // an evaluation and the size and depth of a result are bounded by the constants of this package.
 // Each node of an expression pays before it does something (guard.go): a cost unit for a variable,
-// a key, a call, 10 and 30 for a list and a map that it makes, as in CEL's specification of cost,
+// a key, a call, an empty list, 10 and 30 for a list and a map that it makes, as in CEL's
+// specification of cost,
 // and calls whose work depends on the size of their operands (equality of nested lists, text
-// functions) for that, too (internal/expr/budget). An evaluation that was stopped has no value,
+// functions) for that, too (internal/expr/budget). What the checker has to find out is bounded
+// before (typesize.go). An evaluation that was stopped has no value,
 // even if || would not mind the error.
 //
 // Every function here is total: it returns an error, it never panics.

@@ -137,7 +137,14 @@ func (c *compiler) make(src source) (*program, error) {
 	if src.item {
 		env = c.itemEnv
 	}
-	checked, iss := env.Compile(src.text)
+	parsed, iss := env.Parse(src.text)
+	if iss.Err() != nil {
+		return nil, compileError(src.text, iss)
+	}
+	if err := checkTypes(parsed.NativeRep().Expr()); err != nil {
+		return nil, err
+	}
+	checked, iss := env.Check(parsed)
 	if iss.Err() != nil {
 		return nil, compileError(src.text, iss)
 	}

@@ -62,8 +62,12 @@ func (g *guard) decorate(i interpreter.InterpretableV2) (interpreter.Interpretab
 	}
 }
 
-// constructorCost is what CEL says that a list or map costs to make.
+// constructorCost is what CEL says that a list or map costs to make. An empty one is no work:
+// macros have some that nobody wrote.
 func constructorCost(i interpreter.InterpretableConstructor) int {
+	if len(i.InitVals()) == 0 {
+		return 1
+	}
 	if i.Type() == types.ListType {
 		return common.ListCreateBaseCost
 	}

@@ -14,7 +14,7 @@ func TestAChainOfOptionalsIsAsLargeAsItsText(t *testing.T) {
 	for _, c := range []struct{ first, link string }{
 		{"optional.of(1)", ".optMap(x,x)"},
 		{"optional.of(1)", ".optFlatMap(x,optional.of(x))"},
-		{"optional.of(" + strings.Repeat("[", 20) + "1" + strings.Repeat("]", 20) + ")", ".optMap(x,[x].map(y,y)[0])"},
+		{"optional.of(" + strings.Repeat("[", 10) + "1" + strings.Repeat("]", 10) + ")", ".optMap(x,[x].map(y,y)[0])"},
 	} {
 		for _, links := range []int{1, 3, 8, (MaxExpressionLength - len(c.first) - len(".hasValue()")) / len(c.link)} {
 			src := c.first + strings.Repeat(c.link, links) + ".hasValue()"

@@ -168,6 +168,7 @@ func (r *Reconciler) giveUp(ctx context.Context, s *v1alpha1.Schedule, minute in
 		return mem.fail(minute, reason, message)
 	}
 	mem.knows(minute, run, r.Clock.Now())
+	mem.began(minute)
 	return confirmPause, nil
 }
 
@@ -217,7 +218,7 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 		return r.notCreated(ctx, s, schedule.RunName(s.Name, slot), minute, mem, err)
 	}
 	mem.knows(minute, run, r.Clock.Now())
-	mem.failing, mem.stuck = time.Time{}, cause{}
+	mem.began(minute)
 	r.Metrics.started(r.Clock.Now().Sub(slot), schedule.BackfillHas(s.Status.Backfill, slot))
 	return confirmPause, nil
 }

@@ -129,6 +129,16 @@ func (m *memory) rests(minute int64, now time.Time) time.Duration {
 // settled forgets the tries to create the run of a slot.
 func (m *memory) settled(minute int64) { delete(m.tries, minute) }
 
+// began notes that the run of a slot that was tried is there. Another slot may fail still, and its
+// cause is told.
+func (m *memory) began(minute int64) {
+	m.settled(minute)
+	m.failing = time.Time{}
+	if len(m.tries) == 0 {
+		m.stuck = cause{}
+	}
+}
+
 // inTheWay is for how long names of slots' runs have been with runs that go. It begins anew after
 // an hour, and where the clock was ahead.
 func (m *memory) inTheWay(now time.Time) time.Duration {

@@ -80,6 +80,9 @@ func (r *Reconciler) complete(ctx context.Context, s *v1alpha1.Schedule, mem *me
 	for i := range runs {
 		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok {
 			delete(mem.created, schedule.Minute(slot))
+			if _, tried := mem.tries[schedule.Minute(slot)]; tried {
+				mem.began(schedule.Minute(slot)) // the answer was lost
+			}
 		}
 	}
 	if err := r.takeOver(ctx, s, mem, runs); err != nil {

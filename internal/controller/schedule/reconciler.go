@@ -155,6 +155,9 @@ func (r *Reconciler) pass(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	clear(mem.failed)
+	if d.Status.Held != "" {
+		mem.failing = time.Time{} // nothing is created, so nothing fails
+	}
 	retry, err := r.act(ctx, stored, in, &d, mem)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
@@ -198,6 +200,95 @@ func TestCreationsThatFailForAMinuteAreToldThoughNoSlotOfThemDoes(t *testing.T) 
 	}
 	if told(); told() {
 		t.Error("it is told at the first try that fails anew")
+	}
+}
+
+// mutation: began that forgets why creations fail while one still does.
+func TestWhatIsToldOfASlotHasACauseThoughALaterSlotHasItsRun(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Overlap, s.Spec.CatchUp.WindowSeconds = v1alpha1.OverlapAllow, 7200
+	})
+	w.funcs.Create = func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+		if obj.GetName() == schedule.RunName("report", w.slot(1)) {
+			return apierrors.NewInternalError(errors.New("the webhook does not answer"))
+		}
+		return c.Create(ctx, obj, opts...)
+	}
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 0)
+	w.pass(r, s)
+	w.at(2, 0)
+	w.settle(r, s)
+	w.pass(r, s)
+	ready := meta.FindStatusCondition(w.stored(s).Status.Conditions, v1alpha1.ConditionReady)
+	if !strings.Contains(ready.Message, "the webhook does not answer") || w.runs()[schedule.RunName("report", w.slot(2))] == nil {
+		t.Errorf("%q, %d runs", ready.Message, len(w.runs()))
+	}
+}
+
+// A creation whose answer was lost has succeeded, and a held schedule tries none.
+//
+// mutations: complete, or giveUp, that keeps the tries of a run which it finds; pass that keeps
+// since when creations fail while a schedule is held.
+func TestTriesOfBeforeAreNotToldOfALaterSlot(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost    bool
+		overlap v1alpha1.OverlapPolicy
+		between func(w *world, r *Reconciler, s *v1alpha1.Schedule)
+	}{
+		"the cache has the run": {true, v1alpha1.OverlapSkip, func(w *world, r *Reconciler, s *v1alpha1.Schedule) {
+			w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+			w.settle(r, s)
+		}},
+		"the API server has it": {true, v1alpha1.OverlapCancelOther, func(w *world, r *Reconciler, s *v1alpha1.Schedule) {
+			cached := r.Runs
+			r.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+			w.at(2, 0)
+			w.settle(r, s)
+			r.Runs = cached
+			w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunCancelled)
+		}},
+		"the schedule was held": {false, v1alpha1.OverlapSkip, func(w *world, r *Reconciler, s *v1alpha1.Schedule) {
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+			w.settle(r, s)
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = false })
+			w.settle(r, s)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Overlap = c.overlap })
+			w.funcs.Create = func(ctx context.Context, to client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				first := obj.GetName() == schedule.RunName("report", w.slot(1))
+				if c.lost && first || len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
+					if err := to.Create(ctx, obj, opts...); err != nil || !first {
+						return err
+					}
+				}
+				return apierrors.NewTimeoutError("the answer is late", 0)
+			}
+			r := w.operator()
+			said := func() string {
+				return meta.FindStatusCondition(w.settle(r, s).Conditions, v1alpha1.ConditionReady).Message
+			}
+			usual := said()
+			w.at(1, 0)
+			w.pass(r, s)
+			tries := r.memory(client.ObjectKeyFromObject(s), s.UID).tries
+			if len(tries) != 1 {
+				t.Fatalf("%+v", tries)
+			}
+			c.between(w, r, s)
+			w.at(2, 0)
+			said()
+			text := said()
+			_, tried := tries[schedule.Minute(w.slot(2))]
+			if text != usual || !tried || len(tries) != 1 {
+				t.Errorf("%q, %+v", text, tries)
+			}
+		})
 	}
 }
 

@@ -121,7 +121,7 @@ type Member struct {
 	// eligible are the members for Desired, since settled.
 	eligible []string
 	settled  Time
-	// noneFit: no member is fit. noneSince is when that last changed.
+	// noneFit: no member is fit. noneSince is when that last changed, or there was one member only.
 	noneFit   bool
 	noneSince Time
 

@@ -125,7 +125,8 @@ const remember = 100
 func (m *Member) elect(now Time) {
 	fit, all := candidates(m)
 	outage := m.noneFit && len(m.eligible) > 1 && now-m.noneSince >= m.Settle // members that begin together settle
-	if none := len(fit) == 0; none != m.noneFit {
+	// Who is alone may wait for the only one that was fit, which starts anew: that is no outage.
+	if none := len(fit) == 0; none != m.noneFit || len(all) < 2 {
 		m.noneFit, m.noneSince = none, now
 	}
 	switch {

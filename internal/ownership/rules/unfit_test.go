@@ -2,7 +2,10 @@
 
 package rules
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // At the beginning of an outage the first one marks itself up to two seconds before the last.
 //
@@ -86,6 +89,28 @@ func TestMember_WhoJoinsInAnOutageDoesNotEndIt(t *testing.T) {
 	}
 	if moved != 350 {
 		t.Errorf("where one joins just before the outage ends at 150, partitions move at %d", moved)
+	}
+}
+
+// mutation: elect that counts an outage from before there were two makes this fail.
+func TestMember_WhoWasUnfitAloneGivesToTheNextOne(t *testing.T) {
+	claims := slices.Repeat([]Claim{{"a", 2}}, 16)
+	m, moved := owner(t, claims), Time(0)
+	m.Marked(Mark{Unfit: true}, 7)
+	for at := Time(8); at < 500 && moved == 0; at++ {
+		var others []Lease
+		if at >= 149 {
+			others = append(others, Lease{Name: "c", Version: numeral(int(at)), Unfit: at == 149})
+		}
+		m.Renewed(at, at)
+		m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
+		m.Listed(List{Sent: at, Received: at, Leases: others})
+		if a := m.Act(at); len(a.Lose) > 0 {
+			moved = at
+		}
+	}
+	if want := 150 + m.Settle; moved != want {
+		t.Errorf("where the only one that is fit starts anew, and is fit at 150, partitions move at %d, want %d", moved, want)
 	}
 }
 

@@ -130,7 +130,7 @@ function failed(err) {
 function whole(_, n, context) {
   if (!Number.isInteger(n) || Number.isSafeInteger(n) || context?.source === String(n)) return n;
   if (context?.source) return /^-?\d+$/.test(context.source) ? JSON.rawJSON(context.source) : n;
-  if (Math.abs(n) <= 2 ** 63) throw new Error(`${n} is beyond 2^53, where this Node has not all whole numbers`);
+  if (Math.abs(n) <= 2 ** 64) throw new Error(`${n} is beyond 2^53, where this Node has not all whole numbers`);
   return n;
 }
 

@@ -219,6 +219,7 @@ func TestTheNodeWorkerTerminatesWhatItCannotRead(t *testing.T) {
 func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 	dir := install(t)
 	const input, exponent = `{"a":[9007199254740993,-9223372036854775808,18446744073709551615,7,0.5]}`, `{"a":1e300}`
+	const largest = `{"a":18446744073709551615}`
 	var keeps []string
 	if has, err := exec.CommandContext(t.Context(), "node", "-p", "typeof JSON.rawJSON").Output(); err != nil || strings.HasPrefix(string(has), "undefined") {
 		keeps = []string{"--harmony-json-parse-with-source"}
@@ -233,13 +234,16 @@ func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 			server := natstest.Start(t)
 			js := streams(t, server.URL())
 			dispatch(t, js, odd("whole"), input)
+			dispatch(t, js, odd("largest"), largest)
 			dispatch(t, js, odd("exponent"), exponent)
 			start(t, server.URL())
-			switch got := answer(t, js, odd("whole")); {
-			case name == "kept" && string(got.Output) != `{"youSaid":`+input+`}`:
-				t.Errorf("got %+v, %s", got, got.Output)
-			case name == "refused" && (got.Error == nil || got.Error.Code != "InvalidInput" || !got.Final):
-				t.Errorf("got %+v", got)
+			for job, input := range map[string]string{"whole": input, "largest": largest} {
+				switch got := answer(t, js, odd(job)); {
+				case name == "kept" && string(got.Output) != `{"youSaid":`+input+`}`:
+					t.Errorf("%s: got %+v, %s", job, got, got.Output)
+				case name == "refused" && (got.Error == nil || got.Error.Code != "InvalidInput" || !got.Final):
+					t.Errorf("%s: got %+v, %s", job, got, got.Output)
+				}
 			}
 			if got := answer(t, js, odd("exponent")); string(got.Output) != `{"youSaid":{"a":1e+300}}` {
 				t.Errorf("got %+v, %s", got, got.Output)

@@ -201,17 +201,12 @@ func (s *Store) looseParts(ctx context.Context, silent time.Duration) ([]string,
 		return nil, err
 	}
 	parts, known, err := s.unowned(ctx, parts, at, false) // after the parts: what has got its entry meanwhile is not loose
-	if err != nil {
+	if err != nil || len(parts) == 0 || known.tooSoon(at, silent) {
 		return nil, err
 	}
 	parts, err = s.silent(ctx, parts, at, silent)
-	switch age := at.Sub(known.since); {
-	case err != nil || len(parts) == 0:
-		return nil, err
-	case known.anew && age <= silent:
-		return parts, nil
-	case age < silent:
-		return nil, nil
+	if err != nil || len(parts) == 0 || known.serves(at, silent) {
+		return parts, err
 	}
 	if parts, _, err = s.unowned(ctx, parts, at, true); err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ type entries struct {
 	mu      sync.Mutex
 	since   time.Time        // by the server's clock
 	next    uint64           // where to read on
+	last    time.Time        // when the entry before that was stored
 	whole   bool             // the reading came to its end once
 	parts   map[uint64]owner // by the mark of the entry's subject
 	doubted []uint64         // those of them that a list did not have
@@ -75,6 +76,16 @@ type reading struct {
 	anew  bool      // that reading came to its end just now
 }
 
+// serves says whether parts may go by it that were silent for so long at that time.
+func (r reading) serves(at time.Time, silent time.Duration) bool {
+	return r.anew && at.Sub(r.since) <= silent
+}
+
+// tooSoon says whether it is too soon for another one.
+func (r reading) tooSoon(at time.Time, silent time.Duration) bool {
+	return !r.anew && at.Sub(r.since) < silent
+}
+
 // unowned are those of the subjects of parts, listed at a time of the server, that belong to no
 // object, as far as is remembered; if anew, for sure. It reads what came since the last look: with
 // many outputs it would ask the server for minutes otherwise.
@@ -82,7 +93,11 @@ func (s *Store) unowned(ctx context.Context, parts []string, at time.Time, anew 
 	k := &s.entries
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if anew || k.stale(at, len(parts)) {
+	other, err := s.replaced(ctx, k)
+	if err != nil {
+		return nil, reading{}, err
+	}
+	if anew || other || k.stale(at, len(parts)) {
 		k.forget(at)
 	}
 	known := reading{since: k.since, anew: !k.whole}
@@ -98,6 +113,16 @@ func (s *Store) unowned(ctx context.Context, parts []string, at time.Time, anew 
 		owned[o.parts] = true
 	}
 	return slices.DeleteFunc(parts, func(p string) bool { return owned[maphash.String(seed, p)] }), known, nil
+}
+
+// replaced says, of a reading that broke off, that the entry which it read last is not there. The
+// stream may be another one, with other entries before that one, whose parts would be loose.
+func (s *Store) replaced(ctx context.Context, k *entries) (bool, error) {
+	if k.whole || k.next <= 1 {
+		return false, nil
+	}
+	m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{Seq: k.next - 1})
+	return m == nil || !m.Time.Equal(k.last), err
 }
 
 // settle forgets those of the doubted entries that are gone.
@@ -119,7 +144,7 @@ func (s *Store) settle(ctx context.Context, k *entries) error {
 // anew, and has what is there throughout in neither of two pages if another entry goes in between.
 // Its parts would be taken for loose. What comes after the last entry of now is left out, or there
 // might be no end. Sequences say what that is: times are those of servers, whose clocks may be
-// ahead and are put right. After an error the next look goes on from there.
+// ahead and are put right. After an error the next look goes on from there, in the same stream.
 func (s *Store) readOn(ctx context.Context, k *entries) error {
 	all := s.conn.Names.PayloadEntry("") + ">"
 	last, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: all})
@@ -135,7 +160,7 @@ func (s *Store) readOn(ctx context.Context, k *entries) error {
 		if err != nil || m == nil {
 			return err
 		}
-		k.next = m.Seq + 1
+		k.next, k.last = m.Seq+1, m.Time
 		of := maphash.String(seed, m.Subject)
 		delete(k.parts, of) // the last one counts
 		e, err := protocol.DecodePayloadEntry(m.Data)

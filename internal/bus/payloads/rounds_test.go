@@ -5,6 +5,7 @@ package payloads
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -126,6 +127,77 @@ func TestAReadingOfEntriesThatBrokeOffGoesOn(t *testing.T) {
 	}
 	if got := requests(); len(got) > outputs/2+8 {
 		t.Errorf("it took %d reads", len(got))
+	}
+}
+
+// A stream that was made anew, or restored, has other entries under the sequences that were read.
+//
+// mutations: unowned without replaced; replaced that takes any entry for the one that was read.
+func TestAReadingOfEntriesThatBrokeOffBeginsAnewInAnotherStream(t *testing.T) {
+	for name, begins := range map[string]func(b *Store) error{
+		"in the middle": func(*Store) error { return nil },
+		// The first look at the other stream breaks off, too.
+		"and breaks off again": func(b *Store) error { _, err := b.LooseParts(t.Context(), time.Hour); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const outputs = 50
+			p := &past{}
+			b := p.store(t)
+			brokenOff(t, b, outputs)
+			p.spoils.Store(p.read.Load() + outputs/2)
+			if got, err := b.LooseParts(t.Context(), time.Hour); err == nil {
+				t.Fatalf("the test needs a question that fails, got %v", got)
+			}
+			if err := b.conn.JetStream.DeleteObjectStore(t.Context(), b.conn.Names.PayloadsBucket()); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.conn.EnsureStreams(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for n := range outputs {
+				putNth(t, b, outputs+n)
+			}
+			want := []string{b.conn.Names.PayloadChunks("brokenoff")}
+			say(t, b, []byte("part"), want...)
+			if name != "in the middle" {
+				p.spoils.Store(p.read.Load() + outputs/4)
+			}
+			if err := begins(b); (err != nil) != (name != "in the middle") {
+				t.Fatalf("the first look: %v", err)
+			}
+			if got, err := b.LooseParts(t.Context(), time.Hour); err != nil || !cmp.Equal(want, got) {
+				t.Errorf("got %d parts, %v; want the one that belongs to nobody", len(got), err)
+			}
+		})
+	}
+}
+
+// Parts that are not old enough to have all entries read wait; they are asked for then.
+//
+// mutation: LooseParts that looks how old parts are before that.
+func TestPartsThatWaitForTheirHourAreNotAskedForInEachRound(t *testing.T) {
+	const outputs = 50
+	b := (&past{}).store(t)
+	brokenOff(t, b, outputs)
+	if _, err := b.LooseParts(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for n := range outputs - 10 {
+		forgetOutput(t, b, n)
+	}
+	if _, err := b.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	requests := asked(t, b, "STREAM.MSG.GET")
+	for range 3 {
+		if got, err := b.LooseParts(t.Context(), time.Hour); err != nil || len(got) > 0 {
+			t.Fatalf("got %v, %v", got, err)
+		}
+	}
+	for _, body := range requests() {
+		if strings.Contains(body, b.conn.Names.PayloadChunks("")) {
+			t.Errorf("asked for %s", body)
+		}
 	}
 }
 

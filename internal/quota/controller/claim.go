@@ -70,7 +70,7 @@ func (k *Controller) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		if first.Reserved {
 			return nil, fmt.Errorf("%w: run %s", errBeingCreated, first.Name)
 		}
-		if err := k.quota.ReleaseKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
+		if err := store.ReleaseClaim(ctx, k.quota.Store, tenant, run.Spec.IdempotencyKey, first); err != nil {
 			return nil, fmt.Errorf("take over an idempotency key: %w", err)
 		}
 	}
@@ -100,7 +100,7 @@ func (k *Controller) ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, 
 		if err != nil || owner != nil || ttl <= 0 {
 			return owner, err
 		}
-		if err := k.quota.ReleaseKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
+		if err := store.ReleaseClaim(ctx, k.quota.Store, tenant, run.Spec.IdempotencyKey, first); err != nil {
 			return nil, fmt.Errorf("take over an idempotency key: %w", err)
 		}
 	}

@@ -38,13 +38,12 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 	}
 	k.quota.Show(h.snapshots)
 	all := k.auditAll(v, h)
-	gone, err := k.gone(ctx, v, h, all)
-	if err != nil {
-		return err
+	gone, failed := k.gone(ctx, v, h, all)
+	if gone == nil {
+		return failed
 	}
 	k.suspect(v, all)
 	var mu sync.Mutex
-	var failed error
 	note := func(err error) { mu.Lock(); defer mu.Unlock(); failed = errors.Join(failed, err) }
 	keys := make([]store.Key, 0, len(all))
 	for at := range all {
@@ -96,7 +95,8 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 // gone is which runs that the cache does not know do not exist. They are listed, live, only
 // when one of them is unknown for a while, or very many are unknown. The list is younger than all
 // holdings, so it tells of the others, too. Runs of reservations that have ended are read one by
-// one: some client may make such ones all the time.
+// one: some client may make such ones all the time. It is nil if the list failed; after an error of
+// such a read it tells of those that were read.
 func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[store.Key]findings) (map[types.UID]bool, error) {
 	uids, lapsed := unknown(v, h, all)
 	if len(lapsed) > mostLooks {
@@ -110,18 +110,18 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 		late = resyncs.Lasts(k.unknown, seen, uid, now) >= resyncs.UnknownTime || late
 	}
 	k.unknown = seen
-	gone, err := neverBorn(ctx, k, lapsed)
-	if err != nil || !late && len(seen) <= mostLooks {
-		return gone, err
+	gone, failed := neverBorn(ctx, k, lapsed)
+	if !late && len(seen) <= mostLooks {
+		return gone, failed
 	}
 	existing, err := k.liveUIDs(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(failed, err)
 	}
 	for uid := range seen {
 		gone[uid] = !existing[uid] // else the cache will know it
 	}
-	return gone, nil
+	return gone, failed
 }
 
 // unknown are the runs that have something and that the cache does not know, and the names of those
@@ -149,13 +149,14 @@ func unknown(v *view, h holdings, all map[store.Key]findings) (uids []types.UID,
 }
 
 // neverBorn is which of these runs do not exist, by live reads. One that is created after all
-// claims its key again.
+// claims its key, for good. After a read that fails the others are for the next resync: each may
+// take its time to fail.
 func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) (map[types.UID]bool, error) {
 	gone := map[types.UID]bool{}
 	for uid, name := range lapsed {
 		run, err := k.read(ctx, nameOf(name))
 		if err != nil {
-			return nil, err
+			return gone, err
 		}
 		gone[uid] = run == nil || run.uid != uid
 	}
@@ -270,19 +271,23 @@ func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits
 }
 
 // releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused
-// for their key. One that is about to be created is not gone.
+// for their key. One that is about to be created is not gone, and one that was created since keeps
+// its key.
 func (k *Controller) releaseKeysOfGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
-	type claimed struct{ tenant, key, uid string }
+	type claimed struct {
+		tenant, key string
+		owner       store.Claim
+	}
 	var loose []claimed
 	for tenant, owners := range h.claims {
 		for key, c := range owners {
 			if (gone[types.UID(c.UID)] && !c.Reserved) || v.runs[types.UID(c.UID)].refused {
-				loose = append(loose, claimed{tenant, key, c.UID})
+				loose = append(loose, claimed{tenant, key, c})
 			}
 		}
 	}
 	return each(ctx, loose, func(ctx context.Context, c claimed) error {
-		if err := k.quota.ReleaseKey(ctx, c.tenant, c.key, c.uid); err != nil {
+		if err := store.ReleaseClaim(ctx, k.quota.Store, c.tenant, c.key, c.owner); err != nil {
 			return fmt.Errorf("give up an idempotency key: %w", err)
 		}
 		return nil

@@ -3,10 +3,12 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -143,5 +145,74 @@ func TestARunThatWasDeletedAMomentAgoMakesNoLiveList(t *testing.T) {
 	w.holds(nil, nil)
 	if keys := w.boss.keys(); len(keys) != 0 {
 		t.Errorf("keys of a run that is gone: %v", keys)
+	}
+}
+
+// The webhook reserves for less time than the API server may take for a creation.
+//
+// mutations: ReleaseClaim that does not tell a claim that is Lapsed, or a caller that does not,
+// makes this fail.
+func TestARunThatIsCreatedWhileSomebodyLooksForItKeepsItsKey(t *testing.T) {
+	var late, second *v1alpha1.WorkflowRun
+	told := func(t *testing.T, owner *Owner, err error) {
+		t.Helper()
+		if err != nil || owner == nil || owner.Name != "default/late" {
+			t.Errorf("owner %+v, %v; want the run that was created", owner, err)
+		}
+	}
+	for name, look := range map[string]func(t *testing.T, k *instance){
+		"a resync": func(_ *testing.T, k *instance) { k.looks() },
+		"a run that claims": func(t *testing.T, k *instance) {
+			owner, err := k.Claim(k.w.ctx(), second, tenant)
+			told(t, owner, err)
+		},
+		"a creation": func(t *testing.T, k *instance) {
+			owner, err := k.ReserveKey(k.w.ctx(), second, tenant, time.Hour)
+			told(t, owner, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.boss.looks()
+			w.boss.freeze()
+			late, second = w.run("late", withKey("k")), w.run("second", withKey("k"))
+			if owner, err := w.boss.ReserveKey(w.ctx(), late, tenant, time.Millisecond); owner != nil || err != nil {
+				t.Fatalf("reserve: %+v, %v", owner, err)
+			}
+			w.until("the reservation has ended", func() bool { return !w.boss.keys()["k"].Reserved })
+			other, gets := w.instance(), 0
+			w.boss.beforeA = func(op string) {
+				if op != "get" {
+					return
+				}
+				w.boss.refuseGet = nil
+				if gets++; gets == 1 { // it is created, and looked at, once this read has found nothing
+					w.boss.refuseGet = apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "late")
+					other.claims(late, nil)
+				}
+			}
+			look(t, w.boss)
+			if c := w.boss.keys()["k"]; c.UID != string(late.UID) || c.Lapsed || gets == 0 {
+				t.Errorf("after %d live reads the key is that of %+v; want the run that was created", gets, c)
+			}
+		})
+	}
+}
+
+// mutation: a resync that ends at the first live read that fails makes this fail.
+func TestAReservationThatCannotBeLookedAtKeepsNoSlot(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.lapse("never")
+	w.write(w.boss.admits(w.run("over")), ended)
+	broken := errors.New("test")
+	w.boss.refuseGet = broken
+	if _, err := w.boss.resync(w.ctx()); !errors.Is(err, broken) {
+		t.Errorf("resync: %v; want the cause", err)
+	}
+	w.holds(nil, nil)
+	if keys := w.boss.keys(); len(keys) != 1 {
+		t.Errorf("keys: %v; want that of the run that was not looked at", keys)
 	}
 }

@@ -27,7 +27,7 @@ type Claim struct {
 	// may not exist yet. Answers only.
 	Reserved bool
 	// Lapsed says of an owner that this time is over, and that its run has not claimed the key
-	// since: most likely it was never created. Claims says so only.
+	// since: most likely it was never created. Answers only.
 	Lapsed bool
 }
 
@@ -69,8 +69,9 @@ func (g *Store) claimFor(ctx context.Context, k Key, key string, c Claim, millis
 	if err != nil {
 		return Claim{}, err
 	}
-	owner, _ := parseClaim(got.text(1))
+	owner, until := parseClaim(got.text(1))
 	owner.Reserved = got.number(2) == 1
+	owner.Lapsed = until > 0 && !owner.Reserved
 	return owner, nil
 }
 
@@ -79,11 +80,23 @@ func (g *Store) claimFor(ctx context.Context, k Key, key string, c Claim, millis
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it
 // must be repeated.
 func (g *Store) ReleaseKey(ctx context.Context, tenant, key, uid string) error {
+	return ReleaseClaim(ctx, g, tenant, key, Claim{UID: uid})
+}
+
+// ReleaseClaim is ReleaseKey for an owner as it was told. One that is Lapsed keeps the key if its
+// run has claimed it since: who looked for that run may have done so before it was created.
+//
+// Errors: as ReleaseKey.
+func ReleaseClaim(ctx context.Context, g *Store, tenant, key string, owner Claim) error {
 	k := Key{Tenant: tenant}
-	if err := errors.Join(k.check(), checkClaim(key, Claim{UID: uid})); err != nil {
+	if err := errors.Join(k.check(), checkClaim(key, Claim{UID: owner.UID})); err != nil {
 		return err
 	}
-	_, err := g.askClaims(ctx, g.scripts.releaseKey, k, field(key), uid)
+	only := ""
+	if owner.Lapsed {
+		only = "lapsed"
+	}
+	_, err := g.askClaims(ctx, g.scripts.releaseKey, k, field(key), owner.UID, only)
 	return err
 }
 

@@ -122,8 +122,19 @@ func TestIdempotencyKeys(t *testing.T) {
 			for over := false; !over; {
 				got, err := s.quota.ReserveKey(s.t.Context(), "acme", "report", claimOf("c"), 0)
 				must(s.t, err, "ask")
-				over = got == claimOf("b")
+				over = got.UID == "b" && got.Lapsed
 			}
+			// mutation: release_key.lua that frees whatever was Lapsed once.
+			releases := func() {
+				s.t.Helper()
+				must(s.t, ReleaseClaim(s.t.Context(), s.quota, "acme", "report", Claim{UID: "b", Lapsed: true}), "release")
+			}
+			reserved("b", time.Hour, "b", true)
+			releases()
+			reserved("b", time.Hour, "b", true)
+			s.claims("report", "b", "b")
+			releases()
+			s.claims("report", "c", "b")
 		},
 		// mutation: field() that does not set keys apart from the epoch makes this fail.
 		"a key may look like anything": func(s *scene) {

@@ -89,10 +89,11 @@ func problemsOf(d *draft) (problems []string, whole bool) {
 	case len(d.in.Template.Problems) > 0:
 		return d.in.Template.Problems, true
 	}
-	d.plan.Inputs = d.in.Template.Inputs
+	plan := d.plan
+	plan.Inputs = d.in.Template.Inputs
 	m := expr.Meter{Pause: d.in.Yield}
 	if d.in.Quick {
 		m.Most = bounds.MaxQuickSpecCost
 	}
-	return dag.Validate(asCreated(d), &d.plan, nestOf(d), &m)
+	return dag.Validate(asCreated(d), &plan, nestOf(d), &m)
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// inboxPrefix is one that no other has in its name, or in that of its account.
-var inboxPrefix = regexp.MustCompile(`^_INBOX_([A-Za-z0-9-]+)$`)
+// inboxPrefix is one that no other has in its name, or in that of its account. It has no capitals:
+// the variable of the password has nothing else.
+var inboxPrefix = regexp.MustCompile(`^_INBOX_([a-z0-9-]+)$`)
 
 // A topic is as a step may name it.
 var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
@@ -92,7 +93,7 @@ func natsPermissionsCommand(a *app) *cobra.Command {
 func confinedWorker(n protocol.Names, account, inbox string, topics []string) (rights.Confined, error) {
 	word := wordOf(inbox)
 	if word == "" || len(topics) == 0 {
-		return rights.Confined{}, usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, and --topics", inbox)
+		return rights.Confined{}, usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, in lower case, and --topics", inbox)
 	}
 	variable := "$NATS_WORKER_" + strings.ToUpper(strings.ReplaceAll(word, "-", "_")) + "_PASSWORD"
 	return rights.Confined{Names: n, Account: account + "_" + word, User: "worker-" + word, Password: variable, Topics: topics, Inbox: inbox}, nil

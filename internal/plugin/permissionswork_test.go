@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -69,5 +70,28 @@ func TestAConfinedWorkerIsAddedBesideTheTrustedOne(t *testing.T) {
 			t.Error(err)
 		}
 		nc.Close()
+	}
+}
+
+// Names of variables of the servers are in capitals. Two workers whose inboxes differ in case only
+// would have one password.
+//
+// mutation: an inbox prefix with capitals makes this fail.
+func TestNoTwoConfinedWorkersShareAPassword(t *testing.T) {
+	p := newPlugin(t)
+	seen := map[string]string{}
+	for _, inbox := range []string{"_INBOX_mail", "_INBOX_Mail", "_INBOX_MAIL", "_INBOX_mail-room", "_INBOX_mail_room"} {
+		printed, _, err := p.call("permissions", "nats", "--topics", "mail.send", "--confined", inbox)
+		if err != nil {
+			continue
+		}
+		variable := regexp.MustCompile(`\$NATS_WORKER_\w+_PASSWORD`).FindString(printed)
+		if other := seen[variable]; other != "" || variable == "" {
+			t.Errorf("%s has the variable %q, as %s", inbox, variable, other)
+		}
+		seen[variable] = inbox
+	}
+	if len(seen) != 2 {
+		t.Errorf("printed are %v", seen)
 	}
 }

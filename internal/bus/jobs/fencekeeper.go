@@ -15,8 +15,9 @@ const fences = "_fence"
 
 // keepFences makes sure that fence messages have a consumer. Nobody pulls from it. NATS lets a
 // consumer acknowledge a message that it never had, and deletes what no other consumer claims: a
-// worker that is confined to its topic could erase all fences. Where NATS refuses the consumer, and
-// while another caller asks for it, there is a fence without one.
+// worker that is confined to its topic could erase all fences. Where NATS refuses the consumer,
+// for a while where it does not answer, and while another caller asks for it, there is a fence
+// without one.
 func (t *topics) keepFences(ctx context.Context) error {
 	k := t.get(fences)
 	if !k.mu.TryLock() {
@@ -24,7 +25,7 @@ func (t *topics) keepFences(ctx context.Context) error {
 	}
 	defer k.mu.Unlock()
 	generation := t.conn.Generation()
-	if k.isKnown(t, generation) {
+	if k.isKnown(t, generation) || k.refused != nil && t.conn.Clock.Since(k.refusedAt) < refusalHolds {
 		return nil
 	}
 	_, err := t.conn.EnsureConsumer(ctx, t.conn.Names.JobsStream(), jetstream.ConsumerConfig{
@@ -34,12 +35,17 @@ func (t *topics) keepFences(ctx context.Context) error {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		MaxAckPending: 1,
 	})
-	if _, refused := errors.AsType[*jetstream.APIError](err); refused && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	_, refused := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, context.Canceled), ctx.Err() != nil:
+		return err
+	case err != nil && !refused:
+		k.refused, k.refusedAt = err, t.conn.Clock.Now() // the next fence is not to wait for as long
+		t.conn.Log.Info("Fence messages may have no consumer: it is asked for later", "consumer", fences, "cause", err.Error())
+		return nil
+	case refused:
 		t.conn.Log.Error(err, "Fence messages have no consumer: workers could delete them", "consumer", fences)
-		err = nil
 	}
-	if err == nil {
-		k.checkedAt, k.generation = t.conn.Clock.Now(), generation
-	}
-	return err
+	k.refused, k.checkedAt, k.generation = nil, t.conn.Clock.Now(), generation
+	return nil
 }

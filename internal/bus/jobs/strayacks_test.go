@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -93,5 +94,26 @@ func TestTheConsumerOfFencesIsMadeWhereverItCanBe(t *testing.T) {
 	}
 	if _, err := limited.Fence(t.Context(), testJob(1)); err != nil {
 		t.Errorf("where there is no room for it: %v", err)
+	}
+}
+
+// mutations: keepFences that fails where there is no answer about the consumer, or that asks again
+// at once, make this fail.
+func TestFencesDoNotWaitForTheirConsumerOneAfterTheOther(t *testing.T) {
+	denied := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.*.*." + fences, "$JS.API.CONSUMER.*.*." + fences + ".>"}}}
+	s := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "operator", Password: "o", Permissions: denied}}
+	})
+	clk := clocktesting.NewFakeClock(time.Now())
+	q := newQueue(t, s, func(c *config) { c.User, c.Password, c.Clock = "operator", "o", clk })
+	for n := range 2 {
+		clk.Step(time.Second)
+		begin := q.topics.get(fences).refusedAt
+		if _, err := q.Fence(t.Context(), testJob(n)); err != nil {
+			t.Errorf("fence %d without an answer about the consumer: %v", n, err)
+		}
+		if k := q.topics.get(fences); k.refused == nil || n > 0 && k.refusedAt != begin {
+			t.Errorf("fence %d: %v is remembered, as of %v", n, k.refused, k.refusedAt)
+		}
 	}
 }

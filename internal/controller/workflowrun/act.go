@@ -36,7 +36,10 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 func (p *pass) release(ctx context.Context) error {
 	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)
 	if p.locks.WaitsForOwn() && !lifecycle.Admitted(p.run) {
-		failed = errors.Join(failed, p.r.Slots.AwaitLocks(ctx, &p.mem.slot, p.run.UID, p.locks.FirstForOwn()))
+		failed = errors.Join(failed, p.r.Slots.AwaitLocks(ctx, &p.mem.slot, p.run.UID, p.locks.FirstForOwn(p.r.Clock.Now())))
+		if p.mem.slot.Holding != nil {
+			p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(idlePause))
+		}
 	}
 	failed = errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
 	if p.mem.holds.Kept() {
@@ -120,7 +123,7 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	}
 	bounded, stop := context.WithTimeout(ctx, recoverTimeout)
 	defer stop()
-	more, err := p.jobs.Recover(bounded, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
+	more, err := p.jobs.Recover(bounded, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, knownLists(p)).Input)
 	if more {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}

@@ -28,6 +28,9 @@ const (
 	// belowPause is when it is looked again whether the clean-up of a run below is over, for which
 	// locks are kept. The end of a child wakes the run, that of one further down does not.
 	belowPause = 30 * time.Second
+	// idlePause is when it is looked again whether a run that waits for its locks is still to keep
+	// its slot. Nothing wakes it when another run comes before it in line.
+	idlePause = 5 * time.Second
 	// decideTimeout bounds what a decision under the lock asks of the object store, its rests
 	// included.
 	decideTimeout = 8 * time.Second

@@ -32,6 +32,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		d := lifecycle.Decide(p.input(ctx, lock))
 		p.evaluated = d.Evaluated
 		noteValid(p)
+		p.lists = d.Lists
 		p.r.lists.keep(p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d.Needs)
 		switch {
@@ -118,7 +119,7 @@ func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, SignalsAsOf: p.signalsAsOf, Workers: p.workers, NATSDown: p.r.NATS.Outage(), NoRoom: p.mem.noRoom.since, NoShare: p.mem.noRoom.share,
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Lost: p.jobs.Lost(), Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
-		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
+		Lists: knownLists(p), Payloads: p.outputs.Payloads(),
 		Checkpoint: p.ahead.Facts(),
 		Evaluated:  p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}

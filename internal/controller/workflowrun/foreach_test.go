@@ -301,3 +301,21 @@ func TestListsAreForgottenWhenThereAreTooMany(t *testing.T) {
 		t.Errorf("%d bytes, then %d", before, l.bytes)
 	}
 }
+
+// mutations: a pass that looks only at what all runs have together, or only at its own, makes this
+// fail.
+func TestAPassKnowsTheListsOfItsLastDecision(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{}
+	run.UID = "u"
+	before, now := map[string][]any{"all": {1}}, map[string][]any{"all": {2}}
+	p := &pass{r: &Reconciler{}, run: run}
+	p.r.lists.keep(run.UID, before)
+	if !sameLists(knownLists(p), before) {
+		t.Error("those of the last pass are not known")
+	}
+	p.lists = now
+	p.r.lists.keep(run.UID, nil)
+	if !sameLists(knownLists(p), now) {
+		t.Error("those of the last decision are not known, since there was no room for them")
+	}
+}

@@ -113,8 +113,8 @@ var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
 })
 
 var _ = Describe("a run that needs a slot and a lock", func() {
-	// mutations: Slots.Ask that does not note who loses its turn, AwaitLocks that keeps nothing,
-	// and FirstForOwn that is never true.
+	// mutations: Slots.Wrote that does not note who loses its turn, AwaitLocks that keeps nothing,
+	// FirstForOwn that is never true, and release that does not look again.
 	It("does not lose the one each time that it gets the other", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		w.limit(ctx, 1)
@@ -137,7 +137,8 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		}
 		holder := elsewhere()
 		r.inFlight(ctx, holder, 1)
-		run := w.create(ctx, []v1alpha1.Step{step("a")}, wants)
+		before := func(s *v1alpha1.WorkflowRunSpec) { s.Priority = 1 } // runs of one second have no order by age
+		run := w.create(ctx, []v1alpha1.Step{step("a")}, wants, before)
 		goesOn(run, v1alpha1.ReasonWaitingForLock)
 		busy := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, busy, 1) // in the slot that the first one gave back
@@ -158,6 +159,13 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		goesOn(waits, v1alpha1.ReasonTenantAtCapacity)
 		r.finish(ctx, busy)
 		goesOn(run, v1alpha1.ReasonWaitingForLock)
+		var again time.Duration
+		until(ctx, "nothing is to be written or read", func() bool {
+			w.clock.Step(time.Second)
+			again = r.mustPass(ctx, run).RequeueAfter
+			return again > time.Second
+		})
+		Expect(again).To(BeNumerically("<=", idlePause), "another one may come before it in line")
 		r.mustPass(ctx, waits)
 		Expect(lifecycle.Admitted(w.get(ctx, waits))).To(BeFalse(), "the slot is kept")
 

@@ -31,6 +31,15 @@ type remembered struct {
 	bytes   int
 }
 
+// knownLists are those of the decision before. They are not evaluated twice in a pass, also where
+// they are too large to be remembered after it, or other runs took their room.
+func knownLists(p *pass) map[string][]any {
+	if p.lists != nil {
+		return p.lists
+	}
+	return p.r.lists.of(p.run.UID)
+}
+
 func (l *lists) of(uid types.UID) map[string][]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -82,6 +82,7 @@ type found struct {
 	lockTurns int                  // how often
 	claim     lifecycle.Claim      // what was found out about the idempotency key
 	evaluated *lifecycle.Evaluated // what expressions gave
+	lists     map[string][]any     // those of the last decision
 
 	signalsAsOf time.Time // when what was sent for steps was asked for; zero: it was not
 }

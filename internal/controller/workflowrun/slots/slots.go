@@ -51,8 +51,8 @@ type State struct {
 	// Holding is where this process has got a slot or a place in the queue for the run, and not
 	// released it; nil: nowhere.
 	Holding *Holding
-	// turnLost says that the run was in the queues of its locks, and had to leave them as there was
-	// no slot. Its next process finds that out anew.
+	// turnLost says that the run was in the queues of its locks, and had to leave them as it had no
+	// slot. Its next process finds that out anew.
 	turnLost bool
 }
 
@@ -109,7 +109,6 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 	if answer.Admitted {
 		gate.State = lifecycle.GateOpen
 	}
-	st.turnLost = st.turnLost || !answer.Admitted && waitsForLocks(run)
 	return Answer{Gate: gate}, nil
 }
 
@@ -172,11 +171,13 @@ func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.Work
 	return s.Release(ctx, st, run.UID)
 }
 
-// Wrote notes that this process wrote a run.
+// Wrote notes that this process wrote a run. A place in the queues of its locks is lost with that,
+// whatever the gate, or the idempotency key, said or did not say.
 func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
 	if s.Asks != nil {
 		s.Asks.Wrote(now.UID, was.ResourceVersion, now.ResourceVersion)
 	}
+	st.turnLost = st.turnLost || waitsForLocks(was) && !waitsForLocks(now) && !lifecycle.Admitted(now) && !over(now)
 	if st.Holding == nil && over(now) {
 		st.Holding = HoldingOf(now) // by another process, before this one drove the run
 	}

@@ -111,17 +111,19 @@ func TestSlotsThatWaitAndThoseThatAreDueAreInOrder(t *testing.T) {
 	}
 }
 
-// Slots that waited are one range only if no other is between them.
+// Slots that waited are one range only if no other is between them, and they are of one timing.
 //
-// mutation: skip that makes a range of all that have the same reason.
+// mutations: skip that makes a range of all that have the same reason, and follows that does not
+// look whether the first is a slot.
 func TestSlotsApartAreNoRange(t *testing.T) {
 	s, table, noon := hourly(t)
 	s.Spec.Suspend = true
-	for _, hours := range []int{-4, -2, -1} {
-		s.Status.Waiting = append(s.Status.Waiting, metav1.NewTime(noon.Add(time.Duration(hours)*time.Hour)))
+	const ofAnEarlierTiming = -150
+	for _, minutes := range []int{-240, ofAnEarlierTiming, -120, -60} {
+		s.Status.Waiting = append(s.Status.Waiting, metav1.NewTime(noon.Add(time.Duration(minutes)*time.Minute)))
 	}
 	d := Decide(Input{Now: noon.Add(time.Minute), Schedule: s, Table: table, Was: table})
-	if all := d.Status.Skipped; len(all) != 2 || all[0].Count != 1 || all[1].Count != 2 {
+	if all := d.Status.Skipped; len(all) != 3 || all[0].Count != 1 || all[1].Count != 1 || all[2].Count != 2 {
 		t.Errorf("%+v", all)
 	}
 }

@@ -114,7 +114,8 @@ func (d *draft) add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alp
 	return append(ranges, v1alpha1.SkippedSlots{From: stamp(slot), To: stamp(slot), Count: 1, Reason: reason, Message: message})
 }
 
-// follows says whether there is no slot between a slot and a later one.
+// follows says whether there is no slot between a slot and a later one. A slot of an earlier
+// timing, that waited, is followed by none.
 func (d *draft) follows(one, later time.Time) bool {
 	if !later.After(one) {
 		return false
@@ -125,6 +126,7 @@ func (d *draft) follows(one, later time.Time) bool {
 	if d.Was == nil {
 		return false
 	}
-	next, ok := d.Was.Next(one)
-	return ok && next.Equal(later)
+	same, ok := d.Was.Next(one.Add(-time.Second))
+	next, also := d.Was.Next(one)
+	return ok && also && same.Equal(one) && next.Equal(later)
 }

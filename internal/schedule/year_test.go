@@ -294,7 +294,7 @@ func TestAYearHasOneRunOrOneReasonForEachSlot(t *testing.T) {
 		}
 	}
 	t.Logf("%d slots, %d runs", slots, runs)
-	if slots < 50_000 || runs < slots/4 {
+	if slots < 50_000 || runs < slots/6 {
 		t.Errorf("%d slots with %d runs show too little", slots, runs)
 	}
 }

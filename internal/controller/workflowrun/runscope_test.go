@@ -556,6 +556,7 @@ var _ = Describe("a busy lock", func() {
 			Expect(results.RetryDelay(s.err, actRetryDelay)).To(Equal(700 * time.Millisecond))
 		}
 		Expect(r.counter("syncopate_lock_busy_retries_total", "path", "result", "class", "lock_busy")).To(BeEquivalentTo(2))
+		w.clock.Step(30 * time.Second) // ahead of the server's, also where all of this took some seconds
 		w.dropLock(ctx, run)
 		Expect(lifecycle.Finished(r.finish(ctx, run))).To(BeTrue())
 		Expect(r.counter("syncopate_job_result_latency_seconds", "policy", w.ns)).To(BeNumerically(">", 1), "by policy")

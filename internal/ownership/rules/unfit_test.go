@@ -73,43 +73,40 @@ func TestMember_WhoJoinsInAnOutageDoesNotEndIt(t *testing.T) {
 	for _, name := range desiredOf(16, []string{"a", "b"}) {
 		claims = append(claims, Claim{name, 2})
 	}
-	m, moved := owner(t, claims, Lease{Name: "b", Version: "1/1", Unfit: true}), Time(0)
+	m := owner(t, claims, Lease{Name: "b", Version: "1/1", Unfit: true})
 	m.Marked(Mark{Unfit: true}, 7)
-	for at := Time(8); at < 500 && moved == 0; at++ {
-		others := []Lease{{Name: "b", Version: numeral(int(at)), Unfit: true}}
+	if moved := movesOnceThereIsC(m, claims, Lease{Name: "b", Unfit: true}); moved != 350 {
+		t.Errorf("where one joins just before the outage ends at 150, partitions move at %d", moved)
+	}
+}
+
+// movesOnceThereIsC is when a member begins to give partitions away, beside others that renew their
+// Leases, and c, which joins at 149 and is fit from 150 on; 0: not before 500.
+func movesOnceThereIsC(m *Member, claims []Claim, others ...Lease) Time {
+	for at := Time(8); at < 500; at++ {
+		leases := slices.Clone(others)
 		if at >= 149 {
-			others = append(others, Lease{Name: "c", Version: numeral(int(at)), Unfit: at == 149})
+			leases = append(leases, Lease{Name: "c", Unfit: at == 149})
+		}
+		for i := range leases {
+			leases[i].Version = numeral(int(at))
 		}
 		m.Renewed(at, at)
 		m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
-		m.Listed(List{Sent: at, Received: at, Leases: others})
+		m.Listed(List{Sent: at, Received: at, Leases: leases})
 		if a := m.Act(at); len(a.Lose) > 0 {
-			moved = at
+			return at
 		}
 	}
-	if moved != 350 {
-		t.Errorf("where one joins just before the outage ends at 150, partitions move at %d", moved)
-	}
+	return 0
 }
 
 // mutation: elect that counts an outage from before there were two makes this fail.
 func TestMember_WhoWasUnfitAloneGivesToTheNextOne(t *testing.T) {
 	claims := slices.Repeat([]Claim{{"a", 2}}, 16)
-	m, moved := owner(t, claims), Time(0)
+	m := owner(t, claims)
 	m.Marked(Mark{Unfit: true}, 7)
-	for at := Time(8); at < 500 && moved == 0; at++ {
-		var others []Lease
-		if at >= 149 {
-			others = append(others, Lease{Name: "c", Version: numeral(int(at)), Unfit: at == 149})
-		}
-		m.Renewed(at, at)
-		m.Looked(Look{Sent: at, Received: at, Version: "2", Effective: &Effective{Origin: "o", Claims: claims}})
-		m.Listed(List{Sent: at, Received: at, Leases: others})
-		if a := m.Act(at); len(a.Lose) > 0 {
-			moved = at
-		}
-	}
-	if want := 150 + m.Settle; moved != want {
+	if moved, want := movesOnceThereIsC(m, claims), 150+m.Settle; moved != want {
 		t.Errorf("where the only one that is fit starts anew, and is fit at 150, partitions move at %d, want %d", moved, want)
 	}
 }

@@ -140,9 +140,12 @@ func (s *story) resume(last bool) {
 	}
 }
 
+// lead makes resyncs. The clock goes on with each: who was deleted by one that crashed is looked for
+// only when it has been unknown for a while.
 func (s *story) lead(ctx context.Context, k *instance) {
 	for ctx.Err() == nil {
 		_, _ = k.resync(ctx)
+		s.clock.Step(time.Second)
 		select {
 		case <-ctx.Done():
 		case <-k.kicks.Asked():
@@ -230,7 +233,7 @@ func (s *story) tries(ctx context.Context, k *instance, run *v1alpha1.WorkflowRu
 	return err == nil
 }
 
-// leave is done by who ends a run, unless it crashes.
+// release is done by who ends a run, unless it crashes.
 func (s *story) release(ctx context.Context, k *instance, r *rand.Rand, run *v1alpha1.WorkflowRun) {
 	s.over(run.Name)
 	if r.IntN(4) > 0 {

@@ -140,8 +140,8 @@ func (s *story) resume(last bool) {
 	}
 }
 
-// lead makes resyncs. The clock goes on with each: who was deleted by one that crashed is looked for
-// only when it has been unknown for a while.
+// lead makes resyncs. The clock goes on with each: who was deleted by one that crashed is looked
+// for only when it has been unknown for a while.
 func (s *story) lead(ctx context.Context, k *instance) {
 	for ctx.Err() == nil {
 		_, _ = k.resync(ctx)

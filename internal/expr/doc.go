@@ -62,7 +62,8 @@
 // specification of cost,
 // and calls whose work depends on the size of their operands (equality of nested lists, text
 // functions) for that, too (internal/expr/budget). What the checker has to find out is bounded
-// before (typesize.go). An evaluation that was stopped has no value,
+// before: the variables of macros have no types (macros.go), and lists, maps and optionals are not
+// too deep in each other in the text (typedepth.go). An evaluation that was stopped has no value,
 // even if || would not mind the error.
 //
 // Every function here is total: it returns an error, it never panics.

@@ -100,7 +100,8 @@ func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
 		cel.Variable(varRun, cel.DynType),
 		cel.EnableMacroCallTracking(), // for the text of a part with macros in it
 		cel.OptionalTypes(),
-		optionalMacros(), // of macros with the same name the last one counts
+		loopMacros(), // of macros with the same name the last one counts
+		optionalMacros(),
 		cel.CrossTypeNumericComparisons(true),
 		ext.Strings(),
 		cel.Function("format", cel.DisableDeclaration(true),
@@ -148,11 +149,14 @@ func (c *compiler) make(src source) (*program, error) {
 	if iss.Err() != nil {
 		return nil, compileError(src.text, iss)
 	}
+	tree := checked.NativeRep()
+	if err := checkRanges(tree); err != nil {
+		return nil, err
+	}
 	prog, err := env.Program(checked, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error())) // errtext: CEL says it in several lines
 	}
-	tree := checked.NativeRep()
 	return &program{
 		source: src, env: env, outputType: checked.OutputType(), prog: prog,
 		steps: stepsRead(tree), outputs: outputsRead(tree), fields: fieldsRead(tree), cost: costOf(src.text, tree),

@@ -25,7 +25,8 @@ const (
 	// MaxRenderedBytes is the size of a rendered template, and of one item of a list, in bytes.
 	MaxRenderedBytes = 256 << 10
 	// MaxDepth is how deep lists and maps may be nested in a value that an expression gives: JSON
-	// readers of some languages stop at 128, and a template may nest it further.
+	// readers of some languages stop at 128, and a template may nest it further. In the text of an
+	// expression they may be 16 deep: see maxTypeDepth.
 	MaxDepth = 100
 )
 

@@ -240,7 +240,7 @@ func TestWhatTheNodesOfAnExpressionCost(t *testing.T) {
 	for src, want := range map[string]int{
 		`true`: 0, `inputs`: 1, `inputs.object.b`: 3, `inputs.list[0]`: 3, `inputs.words[inputs.f == 1.5 ? 0 : 1]`: 6, `inputs.?nope.?x`: 2,
 		`inputs.?object.?b`: 3, `has(inputs.f)`: 2, `1 + 2`: 1, `[1, 2]`: 10, `{"a": 1}`: 30, `true || false`: 1, `size([])`: 2,
-		`[1, 2].map(x, x)`: 1 + 10 + 1 + 2*(1+10+1+1) + 1,
+		`[1, 2].map(x, x)`: 1 + 1 + 10 + 1 + 2*(1+10+1+1) + 1,
 	} {
 		p, err := compile(source{text: src})
 		if err != nil {

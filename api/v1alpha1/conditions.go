@@ -133,14 +133,14 @@ const (
 	ReasonBackingOff = "BackingOff"
 
 	// ReasonWaitingForWorkers (Unknown): jobs wait whose topic has no workers that get on: nobody
-	// pulls, or nothing is taken or done.
+	// pulls, nothing is taken or done, or the topic has no consumer in NATS.
 	ReasonWaitingForWorkers = "WaitingForWorkers"
 	// ReasonWaitingForNATS (Unknown): NATS does not answer, so jobs do not go out and results do
 	// not come in; the message says since when.
 	ReasonWaitingForNATS = "WaitingForNATS"
-	// ReasonWaitingForRoom (Unknown): NATS is full and refuses jobs or outputs of the run, or the
-	// run or its namespace holds its share of NATS for jobs; the message says which, and since
-	// when. Results that are there already do come in.
+	// ReasonWaitingForRoom (Unknown): NATS is full and refuses jobs or outputs of the run, the run
+	// or its namespace holds its share of NATS for jobs, or there are too many topics; the message
+	// says which, and since when. Results that are there already do come in.
 	ReasonWaitingForRoom = "WaitingForRoom"
 	// ReasonWaitingForApproval (Unknown): nothing goes on but approvals, which wait for a decision.
 	ReasonWaitingForApproval = "WaitingForApproval"

@@ -118,7 +118,7 @@ func abouts() map[Kind]About {
 			Heals:  "at the holder's next status write, which is refused", Mends: "the lock is released by its token", Safe: true,
 		},
 		JobMissing: {
-			Arises: "NATS lost data that it had confirmed, and nobody noticed; somebody purged the stream; or a job cannot be published",
+			Arises: "NATS lost data that it had confirmed, and nobody noticed; somebody purged the stream; or a job cannot be published, for another reason than want of room",
 			Heals:  "within 15 min, by the run's own look for its jobs: the job is published once more; at once when a loss of the stream is noticed",
 			Mends:  "none is needed; if it stays, a worker acknowledges what it does not answer, or the operator's log says why the job cannot be published",
 		},

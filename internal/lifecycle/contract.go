@@ -37,6 +37,8 @@ type (
 	Input = facts.Input
 	// Job is one attempt to hand to a worker.
 	Job = facts.Job
+	// Lack is what has no room for jobs or outputs of a run.
+	Lack = facts.Lack
 	// LocksAnswer is what became of a question for locks across runs.
 	LocksAnswer = facts.LocksAnswer
 	// LocksAsk is what a run, or one of its steps, needs all at once.
@@ -135,6 +137,11 @@ const (
 	WorkersAbsent  = facts.WorkersAbsent
 	WorkersStuck   = facts.WorkersStuck
 	WorkersFull    = facts.WorkersFull
+	WorkersBarred  = facts.WorkersBarred
+
+	LackNATS  = facts.LackNATS
+	LackShare = facts.LackShare
+	LackTopic = facts.LackTopic
 
 	EventNormal  = report.EventNormal
 	EventWarning = report.EventWarning

@@ -371,8 +371,8 @@ func (g gamble) children(run *v1alpha1.WorkflowRun) map[string]Child {
 func (g gamble) crews() map[string]Workers {
 	all := map[string]Workers{}
 	for i := range 8 {
-		all[fmt.Sprint("t.s", i)] = Workers{State: WorkersState(g.IntN(5)), Since: epoch}
-		all[fmt.Sprint("t.f", i)] = Workers{State: WorkersState(g.IntN(5)), Since: epoch}
+		all[fmt.Sprint("t.s", i)] = Workers{State: WorkersState(g.IntN(6)), Since: epoch}
+		all[fmt.Sprint("t.f", i)] = Workers{State: WorkersState(g.IntN(6)), Since: epoch}
 	}
 	return all
 }

@@ -528,6 +528,10 @@ func TestUnknownWorkersAreNoNews(t *testing.T) {
 		!strings.Contains(message(), "as many jobs of topic t.a are with workers as may be (--nats-max-ack-pending) since") {
 		t.Errorf("not told that as many are with workers as may be: %s", message())
 	}
+	if message := func() string { return status.Condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersBarred).Changed ||
+		!strings.Contains(message(), "topic t.a has no consumer in NATS, without which workers get no jobs of it, since") {
+		t.Errorf("not told that the topic has no consumer: %s", message())
+	}
 	if decide(WorkersUnknown).Changed {
 		t.Error("a write, though nothing is known any more")
 	}

@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,25 +55,53 @@ func TestAFullNATSIsToldOnce(t *testing.T) {
 	}
 }
 
-// mutation: roomText without NoShare, or that says another thing of it later; NoRoomSaid that does
-// not read it.
-func TestAShareThatIsUsedUpIsToldInItsOwnWords(t *testing.T) {
-	o := &outage{t, newRun(newStep("a")), epoch}
-	since := epoch.Add(7 * time.Second)
-	decide := func(share bool) Decision {
-		return Decide(letIn(Input{Run: o.run, Now: o.at, Lock: held(1), NoRoom: since, NoShare: share}))
+// mutation: roomText without Lack, or that says another thing of it later; NoRoomSaid that does
+// not read it, or not where the run is suspended.
+func TestWhatHasNoRoomIsToldInItsOwnWords(t *testing.T) {
+	for lack, want := range map[Lack]string{
+		LackShare: "The share of NATS for jobs of one run or namespace is used up since ",
+		LackTopic: "NATS has no consumer for another topic since ",
+	} {
+		o := &outage{t, newRun(newStep("a")), epoch}
+		since := epoch.Add(7 * time.Second)
+		decide := func(lack Lack) Decision {
+			return Decide(letIn(Input{Run: o.run, Now: o.at, Lock: held(1), NoRoom: since, Lack: lack}))
+		}
+		read := func(when string) {
+			t.Helper()
+			if at, got := report.NoRoomSaid(o.run); !at.Equal(since) || got != lack {
+				t.Errorf("%s it is read as since %s, lack %d, want %d", when, at, got, lack)
+			}
+		}
+		out := decide(lack)
+		o.run.Status = persisted(t, &out.Status)
+		if reason, message := o.said(); reason != v1alpha1.ReasonWaitingForRoom || !strings.HasPrefix(message, want) {
+			t.Errorf("%s: %s", reason, message)
+		}
+		read("at first")
+		if out := decide(LackNATS); out.Changed {
+			t.Error("it is told anew when NATS is full as well")
+		}
+		o.run.Spec.Suspend = true
+		out = decide(lack)
+		o.run.Status = persisted(t, &out.Status)
+		read("suspended")
 	}
-	out := decide(true)
-	o.run.Status = persisted(t, &out.Status)
-	reason, message := o.said()
-	if want := "The share of NATS for jobs of one run or namespace is used up since "; reason != v1alpha1.ReasonWaitingForRoom || !strings.HasPrefix(message, want) {
-		t.Errorf("%s: %s", reason, message)
+}
+
+// mutations: Published that leaves out nothing of a run whose jobs find no room, or also what a
+// worker has begun.
+func TestWhatIsToBeInNATSWhileThereIsNoRoom(t *testing.T) {
+	run := newRun(newStep("a"), newStep("b"), newStep("all", forEach("${[1, 2, 3]}", 3, v1alpha1.Collect)))
+	o := &outage{t, run, epoch}
+	o.crowd(time.Time{}, time.Time{})
+	if all, published := Unanswered(run), Published(run); len(all) != 5 || !slices.Equal(all, published) {
+		t.Fatalf("with room %v, of %v", published, all)
 	}
-	if at, share := report.NoRoomSaid(o.run); !at.Equal(since) || !share {
-		t.Errorf("it is read as since %s, share %t", at, share)
-	}
-	if out := decide(false); out.Changed {
-		t.Error("it is told anew when NATS is full as well")
+	run.Status.Steps[1].Phase, run.Status.Steps[1].StartedAt = v1alpha1.StepRunning, run.Status.Steps[1].DispatchedAt
+	o.crowd(epoch, time.Time{})
+	if published := Published(run); !slices.Equal(published, []protocol.JobID{job("b", 1)}) {
+		t.Errorf("without room %v", published)
 	}
 }
 
@@ -105,7 +134,7 @@ func TestTheMomentOfAFullNATSIsReadFromTheRun(t *testing.T) {
 	o := &outage{t, newRun(newStep("a")), epoch}
 	said := func(want time.Time) {
 		t.Helper()
-		if got, share := report.NoRoomSaid(o.run); share || !got.Equal(want) {
+		if got, lack := report.NoRoomSaid(o.run); lack != LackNATS || !got.Equal(want) {
 			t.Errorf("%s: %s, want %s", o.at, got, want)
 		}
 	}

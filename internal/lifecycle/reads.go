@@ -36,7 +36,7 @@ func Admitted(run *v1alpha1.WorkflowRun) bool {
 
 // InFlight names the attempts which status says are with workers, in step order.
 func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
-	return inFlightWhere(run, func(v1alpha1.DeadLetterReason) bool { return true })
+	return inFlightWhere(run, func(v1alpha1.StepPhase, v1alpha1.DeadLetterReason) bool { return true })
 }
 
 // Unanswered names those attempts in flight of which job or answer has to be with NATS. The others
@@ -46,6 +46,17 @@ func Unanswered(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	return inFlightWhere(run, isUnanswered)
 }
 
+// Published names those Unanswered of which job or answer is with NATS, unless it lost them. While
+// a run says that its jobs find no room there, only what a worker has begun is known to be.
+func Published(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	if since, _ := report.NoRoomSaid(run); since.IsZero() {
+		return Unanswered(run)
+	}
+	return inFlightWhere(run, func(phase v1alpha1.StepPhase, aside v1alpha1.DeadLetterReason) bool {
+		return phase == v1alpha1.StepRunning && isUnanswered(phase, aside)
+	})
+}
+
 // CountUnanswered is how many those are. It makes no list: a step may have a thousand items in
 // flight, and it is asked with each of their results.
 func CountUnanswered(run *v1alpha1.WorkflowRun) (n int) {
@@ -53,9 +64,13 @@ func CountUnanswered(run *v1alpha1.WorkflowRun) (n int) {
 	return n
 }
 
-func isUnanswered(aside v1alpha1.DeadLetterReason) bool { return aside == "" }
+func isUnanswered(_ v1alpha1.StepPhase, aside v1alpha1.DeadLetterReason) bool { return aside == "" }
 
-func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool) (ids []protocol.JobID) {
+// wantedWhere says which attempts in flight are wanted, by how far they are and by how their answer
+// was put aside; "": it was not.
+type wantedWhere func(phase v1alpha1.StepPhase, aside v1alpha1.DeadLetterReason) bool
+
+func inFlightWhere(run *v1alpha1.WorkflowRun, wanted wantedWhere) (ids []protocol.JobID) {
 	eachInFlight(run, wanted, func(s *v1alpha1.StepStatus) {
 		ids = append(ids, status.JobID(run, s.Name, s.Attempt))
 	}, func(s *v1alpha1.StepStatus, g *fanout.Group) {
@@ -67,14 +82,14 @@ func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterRea
 }
 
 // eachInFlight calls one for each step that has an attempt in flight, and items for each group of
-// items that have, in step order; wanted is told how the answer was put aside, if it was.
-func eachInFlight(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool, one func(*v1alpha1.StepStatus), items func(*v1alpha1.StepStatus, *fanout.Group)) {
+// items that have, in step order.
+func eachInFlight(run *v1alpha1.WorkflowRun, wanted wantedWhere, one func(*v1alpha1.StepStatus), items func(*v1alpha1.StepStatus, *fanout.Group)) {
 	if run == nil || run.Status == nil {
 		return
 	}
 	for i := range run.Status.Steps {
 		switch s := &run.Status.Steps[i]; {
-		case status.WithWorker(s) && wanted(s.DeadLetter):
+		case status.WithWorker(s) && wanted(s.Phase, s.DeadLetter):
 			one(s)
 		case status.IsForEach(s) && !status.Ended(s.Phase):
 			eachGroupInFlight(s, wanted, items)
@@ -82,10 +97,10 @@ func eachInFlight(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReas
 	}
 }
 
-func eachGroupInFlight(s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool, items func(*v1alpha1.StepStatus, *fanout.Group)) {
+func eachGroupInFlight(s *v1alpha1.StepStatus, wanted wantedWhere, items func(*v1alpha1.StepStatus, *fanout.Group)) {
 	groups := fanout.Groups(s.ForEach)
 	for k := range groups {
-		if status.InFlight(groups[k].Phase) && wanted(groups[k].DeadLetter) {
+		if status.InFlight(groups[k].Phase) && wanted(groups[k].Phase, groups[k].DeadLetter) {
 			items(s, &groups[k])
 		}
 	}

@@ -17,6 +17,7 @@
 //
 //	Unknown       NATS does not answer, or was not asked twice yet
 //	Pulling       workers pull, or say that a job is in progress, or took or did one in the last second
+//	NoConsumer    the topic has no consumer in NATS: whether there are workers is not known, and they get no jobs
 //	NobodyPulls   no worker pulls, and none that has a job says that it is in progress
 //	Stuck         there are workers, but what waits does not move:
 //	                - jobs are queued, and workers that pull do not get them, or
@@ -44,12 +45,12 @@
 //
 //   - A state is reported when two questions in a row find it. One answer alone, or a failed
 //     question between two, changes nothing.
-//   - When nobody pulls, that is reported within 1 s + 2 x (Every + tick) and the time of two
-//     answers: 7.4 s. The first run is woken a tick later. The time counts from when the server
-//     no longer sees pull requests: at once if a client closes its connection or its process
-//     dies, else when the request expires. If a worker died or gave up while it had a job, it
-//     counts from two fifths of AckWait after its last sign, at most 12 s: before that it looks
-//     like one that works.
+//   - When nobody pulls, or there is no consumer, that is reported within 1 s + 2 x (Every + tick)
+//     and the time of two answers: 7.4 s. The first run is woken a tick later. The time counts from
+//     when the server no longer sees pull requests: at once if a client closes its connection or
+//     its process dies, else when the request expires. If a worker died or gave up while it had a
+//     job, it counts from two fifths of AckWait after its last sign, at most 12 s: before that it
+//     looks like one that works.
 //   - A topic is asked about at most once in Every, however many runs watch it and however often
 //     they come and go.
 //   - At most Width questions are under way, each for at most AskTimeout. A question that hangs

@@ -33,6 +33,10 @@ type verdict struct {
 // judge says what an answer means after those before it, and remembers it. patience is how long
 // nothing may move behind busy workers.
 func (m *memory) judge(w Workers, now time.Time, patience time.Duration) verdict {
+	if !w.Exists {
+		*m = memory{}
+		return verdict{NoConsumer, now}
+	}
 	moved := m.see(w, now)
 	if !m.somebody(now, moved) {
 		return verdict{NobodyPulls, now}

@@ -37,7 +37,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		"an idle worker pulls": {
 			{at: 10, w: Workers{Pulling: 1}, want: Pulling},
 		},
-		"no consumer, no job, nobody": {
+		"no job, nobody": {
 			{at: 10, want: NobodyPulls, since: 10},
 		},
 		"jobs are queued and nobody is there": {
@@ -167,5 +167,24 @@ func TestWhatAnswersMean(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Without a consumer nobody can pull, so it says nothing of workers; and what was seen before is of
+// another consumer.
+//
+// mutations: judge that does not look whether it exists, or that remembers over it.
+func TestATopicWithoutAConsumerSaysNothingOfItsWorkers(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	busy := look{w: Workers{Busy: 1, Queued: 1, Deliveries: 1, Reached: 1}, sign: 1}
+	var m memory
+	m.judge(busy.workers(now), now, patience)
+	later := seconds(now, 40)
+	if got := m.judge(Workers{}, later, patience); got != (verdict{NoConsumer, later}) {
+		t.Errorf("got %s since %s", got.kind, got.since)
+	}
+	again := look{at: 41, w: Workers{Busy: 1, Queued: 1, Deliveries: 1, Reached: 1}, sign: 40.5}
+	if got := m.judge(again.workers(now), seconds(now, 41), patience); got.kind != Pulling {
+		t.Errorf("made again: %s since %s", got.kind, got.since)
 	}
 }

@@ -23,6 +23,7 @@ const (
 	Unknown Kind = iota
 	Pulling
 	NobodyPulls
+	NoConsumer
 	Stuck
 	Full
 )
@@ -33,6 +34,8 @@ func (k Kind) String() string {
 		return "Pulling"
 	case NobodyPulls:
 		return "NobodyPulls"
+	case NoConsumer:
+		return "NoConsumer"
 	case Stuck:
 		return "Stuck"
 	case Full:

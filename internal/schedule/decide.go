@@ -102,12 +102,16 @@ func (d *draft) letGo(now v1alpha1.SlotReason) {
 	}
 }
 
-// enter begins another state, or another timing.
+// enter begins another state, or another timing. What is decided until an edit ends between two
+// slots: a range of slots that ends there is of the timing of now, see ofOneTiming.
 func (d *draft) enter(now v1alpha1.SlotReason, edited bool) {
 	if edited {
 		d.Status.Timing = d.spec.ScheduleTiming.DeepCopy()
 		d.Was = d.Table
 		d.pass(d.Now)
+		if until := d.Status.DecidedUntil.Time; until.Equal(until.Truncate(time.Minute)) {
+			d.pass(until.Add(time.Second))
+		}
 	}
 	if now != d.Status.Held {
 		d.Begun = now

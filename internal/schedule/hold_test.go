@@ -151,3 +151,59 @@ func TestAPauseSaysHowManyRunsFailedThoughTheyAreGone(t *testing.T) {
 		}
 	}
 }
+
+// A range of slots is of one timing: else its count is not that of the slots between its ends.
+//
+// mutations: follows that looks at the end of a range alone; enter that leaves decidedUntil at the
+// end of a range, at an edit in its minute or by a clock that was set back.
+func TestARangeOfSlotsIsOfOneTiming(t *testing.T) {
+	for name, after := range map[string]time.Duration{
+		"some time after the last slot": 5 * time.Minute, "at the last slot": 0, "by a clock that was set back": -time.Hour,
+	} {
+		s, table, noon := hourly(t)
+		s.Spec.Suspend, s.Status.Held = true, v1alpha1.SlotSuspended
+		s.Status.Skipped = []v1alpha1.SkippedSlots{{From: metav1.NewTime(noon.Add(-2 * time.Hour)), To: metav1.NewTime(noon), Count: 3, Reason: v1alpha1.SlotSuspended}}
+		s.Spec.Cron = []string{"*/30 * * * *"}
+		edited, err := cron.New(s.Spec.Cron, "", cron.Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Status = Decide(Input{Now: noon.Add(after), Schedule: s, Table: edited, Was: table}).Status
+		s.Spec.Suspend = false
+		s.Status = Decide(Input{Now: noon.Add(time.Hour + time.Minute), Schedule: s, Table: edited, Was: edited}).Status
+		if all := s.Status.Skipped; len(all) != 2 || all[0].Count != 3 || all[1].Count != 2 || !all[1].From.Time.Equal(noon.Add(30*time.Minute)) {
+			t.Errorf("edited %s: %+v", name, all)
+		}
+	}
+}
+
+// mutations: follows that takes no range as that of before; ofOneTiming without its bound.
+func TestARangeGoesOnWhereItEnded(t *testing.T) {
+	s, table, noon := hourly(t)
+	s.Status.Skipped = []v1alpha1.SkippedSlots{{From: metav1.NewTime(noon.Add(-49_999 * time.Hour)), To: metav1.NewTime(noon), Count: 50_000, Reason: v1alpha1.SlotSuspended}}
+	s.Spec.Suspend, s.Status.Held = false, v1alpha1.SlotSuspended
+	d := Decide(Input{Now: noon.Add(15_000*time.Hour + time.Minute), Schedule: s, Table: table, Was: table})
+	s.Status = d.Status
+	if !d.Again || len(s.Status.Skipped) != 1 || s.Status.Skipped[0].Count != 50_000+maxSlots {
+		t.Fatalf("again %t, %+v", d.Again, s.Status.Skipped)
+	}
+	s.Status = Decide(Input{Now: noon.Add(15_000*time.Hour + time.Minute), Schedule: s, Table: table, Was: table}).Status
+	if all := s.Status.Skipped; len(all) != 1 || all[0].Count != 65_000 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// Slots that make room for later ones are decided after these have begun to wait.
+//
+// mutation: ofOneTiming that takes no range as one but those that end where all is decided.
+func TestSlotsThatMakeRoomAreOneRange(t *testing.T) {
+	s, table, noon := hourly(t)
+	s.Spec.Overlap = v1alpha1.OverlapCancelOther
+	runs := []Run{{Name: "before", Slot: noon}}
+	for i := range 6 {
+		s.Status = Decide(Input{Now: noon.Add(time.Duration(i+1)*time.Hour + time.Minute), Schedule: s, Table: table, Was: table, Runs: runs}).Status
+	}
+	if all := s.Status.Skipped; len(all) != 1 || all[0].Count != 5 || all[0].Reason != v1alpha1.SlotSuperseded {
+		t.Errorf("%+v", all)
+	}
+}

@@ -64,6 +64,7 @@ func (d *draft) catchUp(all bool) {
 		}
 		if len(late) > keep {
 			d.skip(late[0], v1alpha1.SlotNotLatest, "")
+			d.pass(late[0])
 			late = late[1:]
 		}
 		if len(late) == 0 {
@@ -77,9 +78,6 @@ func (d *draft) catchUp(all bool) {
 // are looked at again.
 func (d *draft) offerLate(late []time.Time, last time.Time) {
 	if d.Again {
-		if len(late) > 0 {
-			d.pass(late[0].Add(-time.Minute))
-		}
 		return
 	}
 	for _, slot := range late {
@@ -105,7 +103,7 @@ func (d *draft) add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alp
 	message = message[:min(len(message), maxText)]
 	if n := len(ranges); n > 0 {
 		last := &ranges[n-1]
-		if last.Reason == reason && d.follows(last.To.Time, slot) {
+		if last.Reason == reason && d.follows(last, slot) {
 			last.To, last.Message = stamp(slot), message
 			last.Count++
 			return ranges
@@ -114,19 +112,31 @@ func (d *draft) add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alp
 	return append(ranges, v1alpha1.SkippedSlots{From: stamp(slot), To: stamp(slot), Count: 1, Reason: reason, Message: message})
 }
 
-// follows says whether there is no slot between a slot and a later one. A slot of an earlier
-// timing, that waited, is followed by none.
-func (d *draft) follows(one, later time.Time) bool {
-	if !later.After(one) {
+// follows says whether a slot is the next after a range, and all of these are slots of the timing
+// of now. A slot of an earlier timing, that waited, is followed by none.
+func (d *draft) follows(last *v1alpha1.SkippedSlots, slot time.Time) bool {
+	if d.Was == nil || !slot.After(last.To.Time) {
 		return false
 	}
-	if !d.Status.DecidedUntil.After(one) {
+	next, ok := d.Was.Next(last.To.Time)
+	return ok && next.Equal(slot) && d.ofOneTiming(last)
+}
+
+// ofOneTiming says whether the slots of a range are those that the timing of now has between its
+// ends. A range that ends where all is decided is: an edit decides until some moment between two
+// slots. Of another one the slots are counted. A range of more than maxCounted is not looked
+// through: a new one begins behind it.
+func (d *draft) ofOneTiming(r *v1alpha1.SkippedSlots) bool {
+	if r.To.Equal(d.Status.DecidedUntil) {
 		return true
 	}
-	if d.Was == nil {
-		return false
+	at := r.From.Add(-time.Second)
+	for range min(r.Count, maxCounted) {
+		slot, ok := d.Was.Next(at)
+		if !ok || at.Before(r.From.Time) && !slot.Equal(r.From.Time) {
+			return false
+		}
+		at = slot
 	}
-	same, ok := d.Was.Next(one.Add(-time.Second))
-	next, also := d.Was.Next(one)
-	return ok && also && same.Equal(one) && next.Equal(later)
+	return at.Equal(r.To.Time)
 }

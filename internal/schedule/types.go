@@ -20,6 +20,8 @@ const (
 	maxWaiting = 100
 	// maxSkipped bounds the ranges in status.
 	maxSkipped = 20
+	// maxCounted bounds the slots of a range that are counted to see whether it goes on.
+	maxCounted = 1000
 	// maxBackfill bounds the runs of a backfill that are under way, with overlap Allow.
 	maxBackfill = 10
 	// setBack is how far ahead of the clock decidedUntil may be. A clock that was ahead by less

@@ -89,7 +89,35 @@ func (c *cluster) write(d Decision, read int) bool {
 	for _, s := range d.Skipped {
 		c.skipped(s, was)
 	}
+	if len(d.Skipped) > 0 { // of the others nothing has changed
+		all := d.Status.Skipped
+		for _, s := range all[max(0, len(all)-len(d.Skipped)-1):] {
+			c.told(s)
+		}
+	}
 	return true
+}
+
+// told is that a range in status is one of some timing.
+func (c *cluster) told(s v1alpha1.SkippedSlots) {
+	if !slices.ContainsFunc(c.history, func(v version) bool { return slotsOf(v.table, s) == s.Count }) {
+		c.t.Errorf("%s: status has a range of no timing: %+v", c.schedule.Name, s)
+	}
+}
+
+// slotsOf is how many slots a timing has in a range; 0: the ends are none.
+func slotsOf(table *cron.Timetable, s v1alpha1.SkippedSlots) (n int64) {
+	at := s.From.Add(-time.Second)
+	for {
+		slot, ok := table.Next(at)
+		switch {
+		case !ok || slot.After(s.To.Time) || n == 0 && !slot.Equal(s.From.Time):
+			return 0
+		case slot.Equal(s.To.Time):
+			return n + 1
+		}
+		n, at = n+1, slot
+	}
 }
 
 func (c *cluster) skipped(s v1alpha1.SkippedSlots, was *v1alpha1.ScheduleStatus) {
@@ -221,6 +249,9 @@ func (c *cluster) year() {
 		next := c.now.Add(time.Duration(1+c.rng.IntN(40_000)) * time.Second)
 		if !d.Wake.IsZero() && d.Wake.Before(next) && d.Wake.After(c.now) {
 			next = d.Wake
+		}
+		if c.schedule.Spec.Suspend && c.rng.IntN(30) == 0 {
+			c.user()
 		}
 		switch c.rng.IntN(400) {
 		case 0:

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/audit"
@@ -155,6 +157,32 @@ func (w *world) twice() Report {
 	r, err := w.Twice(w.t.Context(), quick)
 	must(w.t, err)
 	return r
+}
+
+// A job that finds no room is in status alone, by design; one that a worker has
+// begun was published.
+//
+// mutations: jobsOf of all that is unanswered; Published that leaves out what a worker has begun.
+func TestLook_AJobThatWaitsForRoomIsNotMissing(t *testing.T) {
+	for _, text := range []string{
+		"The share of NATS for jobs of one run or namespace is used up since 2026-11-20T10:00:00Z: jobs wait until others are done; 0 of 2 steps finished",
+		"NATS has no consumer for another topic since 2026-11-20T10:00:00Z: its jobs wait; 0 of 2 steps finished",
+	} {
+		w := newWorld(t)
+		w.purge(w.NATS.Names.JobsStream())
+		w.write(w.good, func(st *v1alpha1.WorkflowRunStatus) {
+			meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonWaitingForRoom, Message: text,
+			})
+		})
+		if found := w.twice(); len(found.Findings) > 0 {
+			t.Errorf("%s: %+v", text, found.Findings)
+		}
+		w.write(w.good, func(st *v1alpha1.WorkflowRunStatus) { st.Steps[0].Phase = v1alpha1.StepRunning })
+		if found := w.twice(); len(found.Findings) != 1 || found.Findings[0].Kind != audit.JobMissing {
+			t.Errorf("%s, and a worker has it: %+v", text, found.Findings)
+		}
+	}
 }
 
 // What a finding said is asked again before anything is changed.

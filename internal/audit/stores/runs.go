@@ -77,10 +77,11 @@ func runOf(run *v1alpha1.WorkflowRun, seen seenOf, q quotas) audit.Run {
 	return r
 }
 
-// jobsOf are the jobs of a run that have to be in NATS, and those of the queued that are over.
+// jobsOf are the jobs of a run that have to be in NATS, and those of the queued that are over. An
+// attempt is in status before its job is published, and waits there while it finds no room.
 func jobsOf(run *v1alpha1.WorkflowRun, queued []string) (unanswered []string, over map[string]bool) {
 	if !lifecycle.Finished(run) {
-		for _, id := range lifecycle.Unanswered(run) {
+		for _, id := range lifecycle.Published(run) {
 			unanswered = append(unanswered, id.String())
 		}
 	}

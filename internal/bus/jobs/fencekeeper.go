@@ -5,6 +5,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -35,7 +36,7 @@ func (t *topics) keepFences(ctx context.Context) error {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		MaxAckPending: 1,
 	})
-	_, refused := errors.AsType[*jetstream.APIError](err)
+	refused := refuses(err)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, context.Canceled), ctx.Err() != nil:
 		return err
@@ -48,4 +49,15 @@ func (t *topics) keepFences(ctx context.Context) error {
 	}
 	k.refused, k.checkedAt, k.generation = nil, t.conn.Clock.Now(), generation
 	return nil
+}
+
+// codeNoResources is the answer of a server that lacks what a consumer takes, though it has code
+// 503. The client library has no name for it.
+const codeNoResources jetstream.ErrorCode = 10023
+
+// refuses says whether NATS refused a consumer. That it is unavailable, as while its cluster has no
+// leader, is no answer: the consumer may be there.
+func refuses(err error) bool {
+	api, answered := errors.AsType[*jetstream.APIError](err)
+	return answered && (api.Code != http.StatusServiceUnavailable || api.ErrorCode == codeNoResources)
 }

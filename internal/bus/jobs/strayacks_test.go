@@ -3,10 +3,14 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -114,6 +118,63 @@ func TestFencesDoNotWaitForTheirConsumerOneAfterTheOther(t *testing.T) {
 		}
 		if k := q.topics.get(fences); k.refused == nil || n > 0 && k.refusedAt != begin {
 			t.Errorf("fence %d: %v is remembered, as of %v", n, k.refused, k.refusedAt)
+		}
+	}
+}
+
+// answering has NATS refuse to say anything of consumers.
+type answering struct {
+	jetstream.JetStream
+
+	with *jetstream.APIError // nil: it answers
+}
+
+func (a *answering) Consumer(ctx context.Context, stream, name string) (jetstream.Consumer, error) {
+	if a.with != nil {
+		return nil, a.with
+	}
+	return a.JetStream.Consumer(ctx, stream, name)
+}
+
+// A cluster of NATS that has no meta leader for a moment refuses all, and the consumer is there.
+//
+// mutations: keepFences that takes such an answer for a refusal, or a lack of resources for one of
+// these, makes this fail.
+func TestAServerThatIsUnavailableSaysNothingOfTheConsumerOfFences(t *testing.T) {
+	for name, c := range map[string]struct {
+		with    *jetstream.APIError
+		refused bool
+	}{
+		"it has no leader":        {&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}, false},
+		"it lacks resources":      {&jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}, true},
+		"it has consumers enough": {&jetstream.APIError{Code: 400, ErrorCode: 10026, Description: "maximum consumers limit reached"}, true},
+	} {
+		var told atomic.Bool
+		clk := clocktesting.NewFakeClock(time.Now())
+		q := newQueue(t, natstest.Start(t), func(c *config) {
+			c.Clock = clk
+			c.Log = funcr.New(func(_, args string) {
+				if strings.Contains(args, "workers could delete them") {
+					told.Store(true)
+				}
+			}, funcr.Options{})
+		})
+		if _, err := q.Fence(t.Context(), testJob(1)); err != nil {
+			t.Fatal(err)
+		}
+		stub := &answering{JetStream: q.conn.JetStream, with: c.with}
+		q.conn.JetStream = stub
+		clk.Step(topicRecheck)
+		if err := q.topics.keepFences(t.Context()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		k := q.topics.get(fences)
+		if told.Load() != c.refused || (k.refused != nil) == c.refused {
+			t.Errorf("%s: told as refused %t, to be asked for soon %v", name, told.Load(), k.refused)
+		}
+		stub.with = nil
+		if clk.Step(refusalHolds); q.topics.keepFences(t.Context()) != nil || k.refused != nil || !k.isKnown(q.topics, q.conn.Generation()) {
+			t.Errorf("%s: it is not known again: %+v", name, k)
 		}
 	}
 }

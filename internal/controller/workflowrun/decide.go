@@ -116,7 +116,7 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, SignalsAsOf: p.signalsAsOf, Workers: p.workers, NATSDown: p.r.NATS.Outage(), NoRoom: p.mem.noRoom.since, NoShare: p.mem.noRoom.share,
+		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, SignalsAsOf: p.signalsAsOf, Workers: p.workers, NATSDown: p.r.NATS.Outage(), NoRoom: p.mem.noRoom.since, Lack: p.mem.noRoom.lack,
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Lost: p.jobs.Lost(), Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: knownLists(p), Payloads: p.outputs.Payloads(),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
@@ -22,15 +23,15 @@ const jobPatience = 5 * time.Second
 // back since.
 const longestTry = time.Minute
 
-// noRoom is what is known of a NATS that is full, and refuses what the run has to store, or of a
-// share of it that is used up.
+// noRoom is what is known of a NATS that is full, and refuses what the run has to store, of a share
+// of it that is used up, or of topics that get no consumer.
 type noRoom struct {
-	since         time.Time // zero: it refuses nothing
-	jobs, outputs bool      // which it refuses
-	share         bool      // it was the share of the run or its namespace that had no room, for jobs
-	refusedAt     time.Time // when it refused an output last
-	seeded        bool      // what an earlier owner said was asked for
-	tryAt         time.Time // when jobs that found no room are tried again
+	since         time.Time      // zero: it refuses nothing
+	jobs, outputs bool           // which it refuses
+	lack          lifecycle.Lack // what had no room
+	refusedAt     time.Time      // when it refused an output last
+	seeded        bool           // what an earlier owner said was asked for
+	tryAt         time.Time      // when jobs that found no room are tried again
 }
 
 // seedRoom takes over what an earlier owner of the run said, which may have been of jobs or of
@@ -38,8 +39,8 @@ type noRoom struct {
 func seedRoom(p *pass) {
 	if m := &p.mem.noRoom; !m.seeded {
 		m.seeded = true
-		if at, share := report.NoRoomSaid(p.run); !at.IsZero() {
-			m.since, m.share, m.jobs, m.outputs, m.refusedAt = at, share, true, !share, p.r.Clock.Now()
+		if at, lack := report.NoRoomSaid(p.run); !at.IsZero() {
+			m.since, m.lack, m.jobs, m.outputs, m.refusedAt = at, lack, true, lack == lifecycle.LackNATS, p.r.Clock.Now()
 		}
 	}
 }
@@ -58,9 +59,17 @@ func noteRoom(p *pass) {
 	case !waits && known:
 		m.since, p.later = time.Time{}, pacing.Earliest(p.later, now)
 	case waits && !known:
-		m.since, m.share = now, p.jobs.OnlyShare() && !m.outputs
+		m.since, m.lack = now, lackOf(p)
 	}
 	comeAgainForRoom(p, now)
+}
+
+// lackOf is what has no room, as a run is about to say.
+func lackOf(p *pass) lifecycle.Lack {
+	if p.mem.noRoom.outputs {
+		return lifecycle.LackNATS
+	}
+	return p.jobs.Lack()
 }
 
 // comeAgainForRoom has a pass come that tries again what NATS refused: what was kept back is no

@@ -15,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
 
 // Mutations that make this fail: an input without NoRoom; noteRoom that forgets it while attempts
@@ -133,7 +134,7 @@ var _ = Describe("NATS that is full", func() {
 			case !room.Load():
 				return fmt.Errorf("publish job: %w", bus.ErrNoRoom)
 			case taken.Swap(true):
-				return jobs.ErrTooManyTopics
+				return jobs.ErrRecentlyGone
 			default:
 				return nil
 			}
@@ -210,5 +211,28 @@ var _ = Describe("NATS that is full", func() {
 		Expect(reasonOf(told, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonWaitingForRoom))
 		b.hook = nil
 		b.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	// mutations: a gate that takes it for another failure; workersOf that blames workers.
+	It("with topics tells that a topic has no consumer, and blames no workers", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.Liveness = &knownWorkers{state: map[string]liveness.State{topic: {Kind: liveness.NoConsumer, Since: w.clock.Now()}}}
+		r.hook = func(_ context.Context, place string) error {
+			if place == "publish/before" || place == "recover/before" {
+				return fmt.Errorf("publish job: %w", jobs.ErrTooManyTopics)
+			}
+			return nil
+		}
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		told := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return !now.Unwritten() && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForRoom
+		})
+		Expect(messageOf(told, v1alpha1.ConditionSucceeded)).To(And(
+			HavePrefix("NATS has no consumer for another topic since "), ContainSubstring("(--nats-max-topics, or a limit of NATS)"),
+			ContainSubstring("topic "+topic+" has no consumer in NATS"), Not(ContainSubstring("nobody pulls")),
+		))
+		r.hook, r.Liveness = nil, &knownWorkers{}
+		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })

@@ -39,6 +39,8 @@ func workersOf(s liveness.State) lifecycle.Workers {
 		return lifecycle.Workers{State: lifecycle.WorkersAbsent, Since: s.Since}
 	case liveness.Stuck:
 		return lifecycle.Workers{State: lifecycle.WorkersStuck, Since: s.Since}
+	case liveness.NoConsumer:
+		return lifecycle.Workers{State: lifecycle.WorkersBarred, Since: s.Since}
 	case liveness.Full:
 		return lifecycle.Workers{State: lifecycle.WorkersFull, Since: s.Since}
 	default:

@@ -33,8 +33,8 @@ type Input struct {
 
 	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
 
-	NoRoom  time.Time // since when NATS is full, and refuses jobs or outputs of this run; zero: it does not, as far as is known
-	NoShare bool      // NATS is not full: what the run or its namespace may have of it for jobs is used up
+	NoRoom time.Time // since when jobs or outputs of this run find no room in NATS; zero: they do, as far as is known
+	Lack   Lack      // what has none
 
 	Checkpoint Checkpoint // how far the run may be ahead of its status
 

@@ -30,6 +30,16 @@ const (
 	FormBare              // without steps and outputs, too: no larger than any status that was written before
 )
 
+// Lack is what has no room for jobs or outputs of a run.
+type Lack int
+
+// Lacks.
+const (
+	LackNATS  Lack = iota // NATS: a stream, the account or the server is full
+	LackShare             // NATS is not full: what the run or its namespace may have of it for jobs is used up
+	LackTopic             // NATS is not full: there are too many topics, and those of jobs have no consumer
+)
+
 // WorkersState is what the workers of a topic do.
 type WorkersState int
 
@@ -40,6 +50,7 @@ const (
 	WorkersAbsent // nobody pulls jobs
 	WorkersStuck  // jobs wait, and for long none was taken or done
 	WorkersFull   // the same, but as many jobs are with workers as the topic may have
+	WorkersBarred // the topic has no consumer, so that workers get none of its jobs
 )
 
 // Workers are those of one topic.

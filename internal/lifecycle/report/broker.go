@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -19,7 +20,7 @@ func (r *Report) lacksNATS() bool {
 	return !r.in.NATSDown.IsZero() && r.inFlight()
 }
 
-// lacksRoom says whether NATS has no room for what the run is to store there, while it has
+// lacksRoom says whether there is no room in NATS for what the run is to store there, while it has
 // something under way: jobs, or outputs.
 func (r *Report) lacksRoom() bool {
 	return !r.in.NoRoom.IsZero() && (r.found.OutputsLack || r.found.Assembling || r.inFlight())
@@ -43,9 +44,15 @@ func (r *Report) inFlight() bool {
 const (
 	natsBegin = "NATS does not answer since "
 	roomBegin = "NATS has no room since "
-	// shareBegin is in place of roomBegin where others find room.
+	// shareBegin and topicBegin are in place of roomBegin where others find room.
 	shareBegin = "The share of NATS for jobs of one run or namespace is used up since "
+	topicBegin = "NATS has no consumer for another topic since "
 )
+
+// roomBegins are the texts by which a run says what has no room.
+func roomBegins() []string {
+	return []string{facts.LackNATS: roomBegin, facts.LackShare: shareBegin, facts.LackTopic: topicBegin}
+}
 
 // brokerReason is the reason of a run that NATS holds up; "": it does not. An outage goes first:
 // nothing is known of room then.
@@ -73,37 +80,50 @@ func (r *Report) brokerText() string {
 	}
 }
 
-// NoRoomSaid is since when NATS has no room, as a run says, and whether only its share of
-// it has none;
-// zero: it does not say so.
-func NoRoomSaid(run *v1alpha1.WorkflowRun) (since time.Time, share bool) {
+// NoRoomSaid is since when jobs or outputs of a run find no room in NATS, as it says, and what has
+// none; zero: it does not say so.
+func NoRoomSaid(run *v1alpha1.WorkflowRun) (since time.Time, lack facts.Lack) {
 	if run.Status == nil {
-		return time.Time{}, false
+		return time.Time{}, 0
 	}
 	c := status.Condition(run.Status, v1alpha1.ConditionSucceeded)
-	if c == nil || c.Reason != v1alpha1.ReasonWaitingForRoom {
-		return time.Time{}, false
+	if c == nil || !tellsOfRoom(c.Reason) {
+		return time.Time{}, 0
 	}
-	_, text, is := strings.Cut(c.Message, roomBegin)
-	if !is {
-		_, text, share = strings.Cut(c.Message, shareBegin)
+	for i, begin := range roomBegins() {
+		if _, text, is := strings.Cut(c.Message, begin); is {
+			if at, err := time.Parse(time.RFC3339, text[:min(len(text), len("2006-01-02T15:04:05Z"))]); err == nil {
+				return at, facts.Lack(i)
+			}
+		}
 	}
-	at, err := time.Parse(time.RFC3339, text[:min(len(text), len("2006-01-02T15:04:05Z"))])
-	if err != nil {
-		return time.Time{}, false
+	return time.Time{}, 0
+}
+
+// tellsOfRoom says whether a condition with such a reason has a message that tells of room, if it
+// is lacking.
+func tellsOfRoom(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonWaitingForRoom, v1alpha1.ReasonSuspended, v1alpha1.ReasonFinalizing:
+		return true
+	default:
+		return false
 	}
-	return at, share
 }
 
 // roomText keeps the moment that the condition tells, as natsText does, and what had no room then:
 // both may change from one try to the next.
 func (r *Report) roomText() string {
-	since := r.in.NoRoom.UTC().Format(time.RFC3339)
-	text := roomBegin + since + ": jobs and outputs wait"
-	if r.in.NoShare {
-		text = shareBegin + since + ": jobs wait until others are done"
+	text := roomBegins()[r.in.Lack] + r.in.NoRoom.UTC().Format(time.RFC3339)
+	switch r.in.Lack {
+	case facts.LackShare:
+		text += ": jobs wait until others are done"
+	case facts.LackTopic:
+		text += ": there are as many topics as may be (--nats-max-topics, or a limit of NATS), and its jobs wait until one is unused"
+	case facts.LackNATS:
+		text += ": jobs and outputs wait"
 	}
-	return cmp.Or(r.said(roomBegin), r.said(shareBegin), text)
+	return cmp.Or(r.said(roomBegin), r.said(shareBegin), r.said(topicBegin), text)
 }
 
 // natsText keeps the moment that the condition tells: another process, say after a restart, noticed

@@ -139,6 +139,8 @@ func (r *Report) workersText(i int) string {
 		return stuckText(job.Topic) + since
 	case facts.WorkersFull:
 		return fullText(job.Topic) + since
+	case facts.WorkersBarred:
+		return barredText(job.Topic) + since
 	case facts.WorkersUnknown, facts.WorkersPull:
 	}
 	return ""
@@ -147,7 +149,7 @@ func (r *Report) workersText(i int) string {
 // saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is
 // known of them, as after a restart.
 func (r *Report) saidOfWorkers(topic string) string {
-	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)), r.said(fullText(topic)))
+	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)), r.said(fullText(topic)), r.said(barredText(topic)))
 }
 
 // said is the part of the persisted message of Succeeded that begins with a text; "" if
@@ -166,6 +168,11 @@ func (r *Report) said(begin string) string {
 	}
 	text, _, _ := strings.Cut(c.Message[at:], ";")
 	return text
+}
+
+// barredText is of a topic that workers cannot have jobs of, though they may be there.
+func barredText(topic string) string {
+	return ": topic " + topic + " has no consumer in NATS, without which workers get no jobs of it, since "
 }
 
 func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }

@@ -117,7 +117,7 @@ func outcomes() map[string]meaning {
 		v1alpha1.ReasonBackingOff:        {text: "waits for the next attempt of a step"},
 		v1alpha1.ReasonWaitingForWorkers: {text: "waits for workers that get on with its jobs", help: "see whether workers of that topic run and can reach NATS"},
 		v1alpha1.ReasonWaitingForNATS:    {text: "waits for NATS", help: "see whether NATS can be reached: readyz of the operator says so"},
-		v1alpha1.ReasonWaitingForRoom:    {text: "waits for room in NATS", help: "the message says what has none: NATS, or the share of this run or namespace. See whether workers take its jobs, and what fills the streams"},
+		v1alpha1.ReasonWaitingForRoom:    {text: "waits for room in NATS", help: "the message says what has none: NATS, the share of this run or namespace, or a topic beyond the limit of topics. See whether workers take its jobs, and what fills the streams"},
 		v1alpha1.ReasonFinalizing:        {text: "runs its finally steps"},
 		v1alpha1.ReasonSuspended:         {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
 

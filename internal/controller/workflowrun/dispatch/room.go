@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -19,8 +20,8 @@ import (
 const mostRefused = 3
 
 // gate keeps jobs back, for the rest of a pass, for which there will be no room either: those that
-// are not smaller than one which was refused, by NATS or by the share of their run, and all of them
-// after some refusals in a row.
+// are not smaller than one which was refused, by NATS or by the share of their run, all of them
+// after some refusals in a row, and those of a topic for which NATS has no consumer.
 type gate struct {
 	mu    sync.Mutex
 	sizes map[protocol.JobID]int // of inputs, as far as they are known: the State's, of what was refused
@@ -28,6 +29,8 @@ type gate struct {
 	nats  bool                   // by NATS: else its share of the stream is used up
 	least int                    // the smallest that was refused
 	row   int                    // refusals since something found room
+	// noConsumer are topics of which jobs were refused, as there are too many topics.
+	noConsumer map[string]bool
 	// tried says that NATS was asked to take one, and answered; it may have refused others.
 	tried bool
 }
@@ -60,7 +63,7 @@ func (g *gate) admits(j lifecycle.Job) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	size := max(len(j.Input), g.sizes[j.ID])
-	if !g.full || g.row < mostRefused && size < g.least {
+	if !g.noConsumer[j.Topic] && (!g.full || g.row < mostRefused && size < g.least) {
 		return true
 	}
 	g.sizes[j.ID] = size
@@ -80,6 +83,11 @@ func (g *gate) note(j lifecycle.Job, rendered int, err error) {
 		}
 		g.least, g.sizes[j.ID] = min(size, g.leastOr(size)), size
 		g.full, g.nats = true, g.nats || !errors.Is(err, errShareUsed)
+	case errors.Is(err, jobs.ErrTooManyTopics):
+		if g.noConsumer == nil {
+			g.noConsumer = map[string]bool{}
+		}
+		g.noConsumer[j.Topic], g.sizes[j.ID] = true, max(known, rendered)
 	case errors.Is(err, render.ErrEnough), errors.Is(err, bus.ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 	default:
 		g.tried = true
@@ -106,17 +114,33 @@ func (g *gate) fenced(err error) {
 	}
 }
 
-// Refused says whether one of some jobs was refused when it was last tried.
-func (s *Session) Refused(jobs []protocol.JobID) bool {
+// Refused says whether one of some attempts was refused when it was last tried.
+func (s *Session) Refused(ids []protocol.JobID) bool {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
-	return slices.ContainsFunc(jobs, func(id protocol.JobID) bool { _, refused := s.gate.sizes[id]; return refused })
+	return slices.ContainsFunc(ids, func(id protocol.JobID) bool { _, refused := s.gate.sizes[id]; return refused })
 }
 
 // OnlyShare says whether it is the share of the run or its namespace that had no room for what was
 // refused in this pass: NATS was asked for nothing that it had no room for.
-func (s *Session) OnlyShare() bool { return s.gate.full && !s.gate.nats }
+func (s *Session) OnlyShare() bool { return s.Lack() == lifecycle.LackShare }
+
+// Lack is what had no room for what was refused in this pass.
+func (s *Session) Lack() lifecycle.Lack {
+	switch {
+	case s.gate.nats:
+		return lifecycle.LackNATS
+	case len(s.gate.noConsumer) > 0:
+		return lifecycle.LackTopic
+	case s.gate.full:
+		return lifecycle.LackShare
+	default:
+		return lifecycle.LackNATS
+	}
+}
 
 // Room says what the pass found out about room in NATS: whether it was asked to take jobs, and
-// whether some were refused for want of it, by NATS or by their share.
-func (s *Session) Room() (tried, refused bool) { return s.gate.tried, s.gate.full }
+// whether some were refused for want of it, by NATS or by their share, or of a consumer.
+func (s *Session) Room() (tried, refused bool) {
+	return s.gate.tried, s.gate.full || len(s.gate.noConsumer) > 0
+}

@@ -152,6 +152,43 @@ func TestSession_OneLargeJobDoesNotHoldUpSmallOnes(t *testing.T) {
 	}
 }
 
+// crowdedQueue has a consumer for topic "t" alone.
+type crowdedQueue struct {
+	emptyQueue
+	refused atomic.Int64
+}
+
+func (q *crowdedQueue) Publish(_ context.Context, j jobs.Job) error {
+	if j.Topic == "t" {
+		return nil
+	}
+	q.refused.Add(1)
+	return fmt.Errorf("publish job: %w", jobs.ErrTooManyTopics)
+}
+
+// mutations: note that does not know what has no consumer, or that takes it for a NATS that is
+// full; admits that asks for each job of such a topic.
+func TestSession_ATopicWithoutAConsumerHoldsUpItsOwnJobs(t *testing.T) {
+	q := &crowdedQueue{}
+	s, run, list := recovery(&q.emptyQueue, 200)
+	s.all.Jobs = q
+	fresh := list()
+	for i := range fresh[:100] {
+		fresh[i].Topic = "another"
+	}
+	err := s.Publish(t.Context(), run, q, fresh)
+	if n := q.refused.Load(); !errors.Is(err, jobs.ErrTooManyTopics) || n == 0 || n > publishParallel {
+		t.Errorf("%d were refused: %v", n, err)
+	}
+	lacks := s.Lacks(run)
+	if len(lacks) != 100 || !s.Refused(lacks[99:]) {
+		t.Errorf("%d attempts are left, want those of the other topic", len(lacks))
+	}
+	if _, refused := s.Room(); !refused || s.Lack() != lifecycle.LackTopic || s.OnlyShare() {
+		t.Errorf("refused %t, lack %d", refused, s.Lack())
+	}
+}
+
 // mutation: a gate that does not count refusals of jobs of unknown sizes makes this fail.
 func TestSession_RecoverLearnsWhichJobsAreTooLarge(t *testing.T) {
 	const attempts, large = 200, 40
@@ -192,7 +229,8 @@ func TestSession_RoomTellsWhatWasTried(t *testing.T) {
 		tried, refused bool
 	}{
 		{nil, true, false},
-		{jobs.ErrTooManyTopics, true, false},
+		{jobs.ErrRecentlyGone, true, false},
+		{jobs.ErrTooManyTopics, false, true},
 		{bus.ErrNoRoom, false, true},
 		{bus.ErrUnreachable, false, false},
 	} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -18,7 +19,7 @@ type questions struct {
 
 	waiting   map[protocol.JobID]bool // what is over, and waits for the object store with its output: answers to attempts above all
 	deferred  bool                    // a time-out that is due waits for answers
-	outputs   bool                    // it waits for outputs of what is over
+	lacking   report.Lacking          // what it waits for
 	outOfTime bool                    // it is a deadline of the run: nothing begins any more
 }
 
@@ -40,18 +41,34 @@ func (a *questions) timedOut(at time.Time) bool {
 	return false
 }
 
-// runTimedOut is timedOut for a deadline of the run, which ends all attempts: anyAnswerable says
-// whether there are any. While it waits nothing begins.
-func (a *questions) runTimedOut(at time.Time, anyAnswerable func() bool) bool {
+// answerable says whether there may be answers that were not heard: those of workers, and signals
+// to steps that wait for one.
+type answerable struct{ workers, signals func() bool }
+
+// runTimedOut is timedOut for a deadline of the run, which ends all attempts, and steps that wait
+// for a signal. While it waits nothing begins.
+func (a *questions) runTimedOut(at time.Time, who answerable) bool {
 	switch {
 	case at.IsZero() || a.now.Before(at):
 		return false
 	case len(a.waiting) > 0 && !a.known.GivenUp(a.now):
-		a.deferred, a.outputs = true, true
-	case !anyAnswerable() || a.timedOut(at):
+		a.deferred, a.lacking = true, report.LacksOutputs
+	case who.workers() && !a.timedOut(at):
+	case !who.signals() || a.unsignalled():
 		return true
 	}
 	a.outOfTime = true
+	return false
+}
+
+// unsignalled says whether a deadline does without the signals that the shell has not read: it
+// waits for them as for other answers.
+func (a *questions) unsignalled() bool {
+	a.needs.Signals = true
+	if a.known.GivenUp(a.now) {
+		return true
+	}
+	a.deferred, a.lacking = true, report.LacksSignals
 	return false
 }
 
@@ -61,7 +78,7 @@ func (a *questions) arrived(id protocol.JobID) bool {
 	if !a.waiting[id] || a.known.GivenUp(a.now) {
 		return false
 	}
-	a.deferred, a.outputs = true, true
+	a.deferred, a.lacking = true, report.LacksOutputs
 	return true
 }
 

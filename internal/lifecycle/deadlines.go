@@ -8,6 +8,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // shutDown ends the run as its user wishes. Once the finally steps run, Cancel has nothing
@@ -36,17 +37,38 @@ func endDeleted(d *draft) {
 // passDeadlines ends a run that took too long since it was admitted or, where that clock was
 // started, waited too long before; and one whose finally steps took too long.
 func passDeadlines(d *draft) {
-	if at := status.ActiveDeadline(d.run, &d.st); d.answers.runTimedOut(at, func() bool { return anyAnswerable(d) }) {
+	switch at := status.StepsEnd(d.run, &d.st); {
+	case d.answers.runTimedOut(at, answerable{
+		workers: func() bool { return anyAnswerable(d) },
+		signals: func() bool { return lacksSignals(d, at) },
+	}):
+		endOutOfTime(d, at)
+	case d.st.Admission != nil && d.st.Admission.QueuedAt != nil:
+		passQueueDeadline(d)
+	}
+}
+
+// endOutOfTime ends spec.steps at activeDeadlineSeconds, or the finally steps at theirs.
+func endOutOfTime(d *draft, at time.Time) {
+	if d.st.Ending == nil {
 		finish(d, report.DeadlineExceeded(d.run, &d.st, unheard(d, at)))
 		return
 	}
-	if at := status.FinallyEnd(d.run, &d.st); d.answers.runTimedOut(at, func() bool { return anyAnswerable(d) }) {
-		endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st, unheard(d, at)))
-		return
+	endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st, unheard(d, at)))
+}
+
+// lacksSignals says whether a step waits for a signal, and it is not known whether one was sent by
+// a moment.
+func lacksSignals(d *draft, at time.Time) bool {
+	if !at.After(d.in.SignalsAsOf) {
+		return false
 	}
-	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
-		passQueueDeadline(d)
+	for i := range d.st.Steps {
+		if k := waits.In(d.st.Steps[i].Phase); k != nil && k.Answer != nil && signalFor(d, i, k) == nil {
+			return true
+		}
 	}
+	return false
 }
 
 // passQueueDeadline ends a run that waited too long for its admission. Without the lock this also
@@ -59,11 +81,16 @@ func passQueueDeadline(d *draft) {
 
 // unheard says what a deadline of the run that is over was decided without; "": nothing.
 func unheard(d *draft, at time.Time) string {
-	outputs := len(d.answers.waiting) > 0
-	if !outputs && !anyAnswerable(d) {
+	lacking := report.LacksAnswers
+	switch {
+	case len(d.answers.waiting) > 0:
+		lacking = report.LacksOutputs
+	case lacksSignals(d, at):
+		lacking = report.LacksSignals
+	case !anyAnswerable(d):
 		return ""
 	}
-	return report.DeadlineUnheard(&d.in.Answers, outputs, at, d.now)
+	return report.DeadlineUnheard(&d.in.Answers, lacking, at, d.now)
 }
 
 // endWithoutRoom ends a run whose status cannot grow: the API server refused a write for its size,

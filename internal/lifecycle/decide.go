@@ -34,6 +34,7 @@ func Decide(in Input) Decision {
 		applyChildren,   // what became of child runs
 		followParent,    // a parent that is terminated, or does not wait for this run any more
 		shutDown,        // spec.shutdown
+		endWaitsInTime,  // delays and approvals that were over before the deadline that is over
 		passDeadlines,   // activeDeadlineSeconds, finallyTimeoutSeconds, queueTimeoutSeconds
 		endWithoutRoom,  // an object that has no room for its status
 		missTemplate,    // a Workflow, or a revision, that does not exist
@@ -70,8 +71,9 @@ func forced(d *draft) {
 }
 
 // decideUnlocked ends the run, or announces its end, if it has to end now. What is at hand counts
-// in a write that happens anyway, since after it that would have no effect: results, signals, and
-// ends of child runs. So do steps that are all over. For them alone nothing is written.
+// in a write that happens anyway, since after it that would have no effect: results, signals, ends
+// of child runs, and waits that were over in time. So do steps that are all over. For them alone
+// nothing is written.
 func decideUnlocked(in Input) *draft {
 	d := newDraft(in)
 	d.out.Verdicts = verdicts(in.Results, Waiting)
@@ -80,7 +82,8 @@ func decideUnlocked(in Input) *draft {
 		return d
 	}
 	with := newDraft(in)
-	runStages(with, applyResults, applySignals, endDeleted, applyChildren, forced) // in Decide's order
+	runStages(with, applyResults, applySignals, endDeleted, applyChildren, // in Decide's order
+		followParent, shutDown, endWaitsInTime, passDeadlines, passQueueDeadline)
 	if with.ends() {
 		return with
 	}

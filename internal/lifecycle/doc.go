@@ -161,7 +161,9 @@
 // # Order within a decision
 //
 // Decide lists the stages in their order: results first, then what ends a run, then what begins.
-// So a result that races with a time-out or a deadline counts. A run whose last result arrives
+// So a result that races with a time-out or a deadline counts. So does a wait that was over in time
+// when the deadline is looked at late, as after a fail-over: a delay, or an approval that nobody
+// decided on. What comes after it would begin too late. A run whose last result arrives
 // together with spec.shutdown ends as Succeeded: the work is done, and saying Cancelled would be
 // false. All results of a batch are applied before one of them ends the run; so are those to
 // attempts that began ahead of status, see below.
@@ -196,6 +198,8 @@
 // A step that waits for a signal, as an approval does, times out once the shell has read where
 // signals are stored what was sent by then (Needs.Signals, Input.SignalsAsOf): Input.Signals are
 // what it heard of, and that may be late. Until it has, that time-out waits, and nothing else does.
+// A deadline of the run that would end such a step waits for that, too, for the same minute at most
+// as for answers. A signal that was sent after the deadline does not count.
 //
 // # Running ahead
 //

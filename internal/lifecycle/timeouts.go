@@ -86,8 +86,28 @@ func boundLockWait(d *draft, w *v1alpha1.LocksWait) {
 	}
 }
 
+// endWaitsInTime ends, where the run is out of time, waits that were over before it was: they were
+// when their time came, and not when somebody looks.
+func endWaitsInTime(d *draft) {
+	end := status.StepsEnd(d.run, &d.st)
+	if end.IsZero() || d.now.Before(end) {
+		return // others may be over, too: see timeOut
+	}
+	for i := range d.st.Steps {
+		s, step := &d.st.Steps[i], &d.plan.Steps[i]
+		k := waits.In(s.Phase)
+		if k == nil {
+			continue
+		}
+		if at := k.End(step, s); !at.IsZero() && !at.After(end) {
+			timeOutWait(d, i, k, at)
+		}
+	}
+	endIfDone(d)
+}
+
 // timeOut ends what waits and whose time is over: attempts in flight fail, and their jobs are
-// withdrawn; steps that wait end as their kind says.
+// withdrawn; steps that wait end as their kind says, in a run that is not out of time.
 func timeOut(d *draft) {
 	for i := range d.st.Steps {
 		s, step := &d.st.Steps[i], &d.plan.Steps[i]
@@ -96,6 +116,7 @@ func timeOut(d *draft) {
 			continue
 		}
 		switch k := waits.In(s.Phase); {
+		case k != nil && d.answers.outOfTime: // see endWaitsInTime
 		case k != nil:
 			timeOutWait(d, i, k, at)
 		case d.answers.timedOut(at) && !d.answers.arrived(status.JobID(d.run, s.Name, s.Attempt)):

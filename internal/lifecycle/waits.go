@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
@@ -29,7 +31,7 @@ func answerIfSignalled(d *draft, i int, k *waits.Kind) {
 }
 
 // signalFor is the first signal for a step that waits, also while its output is on its way to the
-// object store; nil: there is none, or it was sent when the wait was over.
+// object store; nil: there is none, or it was sent when the wait, or the time of the run, was over.
 func signalFor(d *draft, i int, k *waits.Kind) *Signal {
 	if k.Answer == nil {
 		return nil
@@ -37,14 +39,18 @@ func signalFor(d *draft, i int, k *waits.Kind) *Signal {
 	s := &d.st.Steps[i]
 	for n := range d.in.Signals {
 		if by := &d.in.Signals[n]; by.Step == s.Name {
-			end := k.End(&d.plan.Steps[i], s)
-			if !end.IsZero() && by.At.After(end) && !d.now.Before(end) {
+			if sentAfter(d, by, k.End(&d.plan.Steps[i], s)) || sentAfter(d, by, status.StepsEnd(d.run, &d.st)) {
 				return nil
 			}
 			return by
 		}
 	}
 	return nil
+}
+
+// sentAfter says whether a signal was sent after an end that has come; there is none if it is zero.
+func sentAfter(d *draft, by *Signal, end time.Time) bool {
+	return !end.IsZero() && by.At.After(end) && !d.now.Before(end)
 }
 
 // awaitStep begins a step that needs no worker. One whose time has come is over at once. A step of

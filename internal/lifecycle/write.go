@@ -47,7 +47,7 @@ func reportAll(d *draft) {
 	r := report.New(&d.in, d.run, &d.st, &d.plan, d.items, report.Found{
 		Events: d.out.Events,
 		End:    d.ended, Rejected: d.rejected, DeadLetters: newDeadLetters(d),
-		Deferred: d.answers.deferred, OutputsWait: d.answers.outputs, OutputsLack: d.outputsLack, Assembling: d.assembling,
+		Deferred: d.answers.deferred, Lacking: d.answers.lacking, OutputsLack: d.outputsLack, Assembling: d.assembling,
 	})
 	switch {
 	case d.ends() || d.in.Lock.State == LockHeld:

@@ -34,7 +34,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		noteValid(p)
 		p.lists = d.Lists
 		p.r.lists.keep(p.run.UID, d.Lists)
-		asked := p.askAbout(ctx, d.Needs)
+		asked := p.askAbout(ctx, d)
 		switch {
 		case d.Cut && p.desk.SitDown(ctx):
 			continue // with time for what takes long
@@ -131,7 +131,8 @@ func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 
 // askAbout asks what a decision lacks beside outputs and locks, and says whether another one has
 // more to decide on.
-func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
+func (p *pass) askAbout(ctx context.Context, d lifecycle.Decision) bool {
+	n := d.Needs
 	if n.Claim {
 		claim, err := p.r.Slots.Claim(ctx, asStored(p, p.run), p.tenantName())
 		p.claim = claim
@@ -144,7 +145,7 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	}
 	stayWithAnswers(p)
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
-	signalled := n.Signals && askSignals(ctx, p)
+	signalled := n.Signals && askSignals(ctx, p, d.Deferred)
 	return n.Claim || n.Admission || answered || signalled
 }
 

@@ -163,6 +163,40 @@ var _ = Describe("a decision that was made in time", func() {
 		Expect(stepOf(w.get(ctx, silent), "ask").Error.Code).To(Equal(facts.CodeApprovalTimeout))
 	}, NodeTimeout(2*patience))
 
+	// Mutations that make this fail: lifecycle runTimedOut that asks nobody; askSignals that does not
+	// note that it cannot ask, which has the run wait for good.
+	It("counts by the deadline of its run, too, which waits a minute where nobody can be asked", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.deaf()
+		var runs [3]*v1alpha1.WorkflowRun
+		for i := range runs {
+			runs[i] = w.create(ctx, []v1alpha1.Step{approvalStep("ask")}, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(3600)) })
+			r.drive(ctx, runs[i], inPhase("ask", v1alpha1.StepWaiting))
+		}
+		w.decide(ctx, runs[0], "ask", v1alpha1.Approve)
+		w.clock.Step(2 * time.Hour)
+		for i, want := range []v1alpha1.RunPhase{v1alpha1.RunSucceeded, v1alpha1.RunTimedOut} {
+			asked := r.countPlace("census/before")
+			r.mustPass(ctx, runs[i])
+			Expect(asked()).To(BeEquivalentTo(1))
+			Expect(w.get(ctx, runs[i]).Status.Phase).To(Equal(want))
+		}
+
+		run := runs[2]
+		r.hook = failing("census/before")
+		for range 2 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("~", actRetryDelay, actRetryDelay/2), "it does not ask all the time")
+			Expect(stepOf(w.get(ctx, run), "ask").Phase).To(Equal(v1alpha1.StepWaiting), "nobody knows")
+		}
+		Expect(messageOf(w.get(ctx, run), v1alpha1.ConditionSucceeded)).To(ContainSubstring("whether somebody decided in time cannot be found out"))
+		w.clock.Step(time.Minute)
+		r.mustPass(ctx, run)
+		end := w.get(ctx, run)
+		Expect(reasonOf(end, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonDeadlineExceeded))
+		Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring("whether somebody decided in time cannot be found out"))
+	}, NodeTimeout(2*patience))
+
 	It("does not wait for the object store", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

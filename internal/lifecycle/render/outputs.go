@@ -47,7 +47,7 @@ type Needs struct {
 	Claim     bool             // the idempotency key is to be claimed: Input.Claim
 	Locks     []facts.LocksAsk // locks across runs are to be taken: Input.Locks
 	Answers   bool             // the stream is to be asked for results of the run, since a time-out is due: Input.Answers and Results
-	Signals   bool             // what was sent for steps of the run is to be asked for, since the time of one is over: Input.Signals and SignalsAsOf
+	Signals   bool             // what was sent for steps of the run is to be asked for, since the time of one, or of the run, is over: Input.Signals and SignalsAsOf
 
 	Store []StoredOutput       // outputs that are too large for status
 	Check []protocol.OutputRef // outputs that a result refers to: whether they are there

@@ -32,7 +32,7 @@ type Found struct {
 	Rejected    string             // what was wrong with the last result that was rejected; "": none was
 	DeadLetters []facts.DeadLetter // to put aside, of which the persisted status does not say so
 	Deferred    bool               // a time-out that is due waits for answers
-	OutputsWait bool               // it waits for outputs of what is over
+	Lacking     Lacking            // what it waits for
 	OutputsLack bool               // spec.outputs wait for the object store
 	Assembling  bool               // the output of a step with forEach waits for the object store
 }

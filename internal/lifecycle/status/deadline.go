@@ -55,6 +55,15 @@ func ActiveDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) t
 	return st.Admission.AdmittedAt.Add(bounds.Seconds(*run.Spec.ActiveDeadlineSeconds))
 }
 
+// StepsEnd is when the steps that may be under way are out of time with their run: those of
+// spec.steps, or the finally steps once the end is announced; zero: never.
+func StepsEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if st.Ending != nil {
+		return FinallyEnd(run, st)
+	}
+	return ActiveDeadline(run, st)
+}
+
 // QueueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that
 // could not be written because the lock was never to be had, it runs from creation; but not for a
 // run which was last seen suspended.

@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -89,16 +91,33 @@ type ParentStatus struct {
 }
 
 // ClaimsParent is the parent of a run: the one that status has pinned or, before the run's first
-// write under its lock, the controller among its owners if that is a run. nil: it has none, and
-// never will. What an owner reference says is a claim of whoever created the run: it is true only
-// if the parent's status names the run.
+// write under its lock, the controller among its owners if that is a run or, where it has no
+// controller, the one that AnnotationParent names. nil: it has none, and never will. What the
+// metadata says is a claim of whoever created the run: it is true only if the parent's status names
+// the run.
 func (r *WorkflowRun) ClaimsParent() *ParentStatus {
 	if r.Status != nil && (r.Status.Parent != nil || r.Status.Fence != nil) {
 		return r.Status.Parent
 	}
 	owner := metav1.GetControllerOf(r)
-	if owner == nil || owner.APIVersion != GroupVersion.String() || owner.Kind != "WorkflowRun" {
+	switch {
+	case owner == nil:
+		return r.notedParent()
+	case owner.APIVersion != GroupVersion.String() || owner.Kind != "WorkflowRun":
+		return nil
+	default:
+		return &ParentStatus{Name: owner.Name, UID: string(owner.UID)}
+	}
+}
+
+// notedParent is the parent that AnnotationParent names; nil: none.
+func (r *WorkflowRun) notedParent() *ParentStatus {
+	name, uid, _ := strings.Cut(r.Annotations[AnnotationParent], "/")
+	if name == "" || uid == "" {
 		return nil
 	}
-	return &ParentStatus{Name: owner.Name, UID: string(owner.UID)}
+	return &ParentStatus{Name: name, UID: uid}
 }
+
+// ParentNote is the value of AnnotationParent for the children of a run.
+func ParentNote(parent *WorkflowRun) string { return parent.Name + "/" + string(parent.UID) }

@@ -301,6 +301,12 @@ const AnnotationRollout = "syncopate.dev/rollout"
 // true only where a policy makes it so: see config/policies/created-by.yaml.
 const AnnotationCreatedBy = "syncopate.dev/created-by"
 
+// AnnotationParent on a child run names its parent, as ParentNote writes it: "NAME/UID". It is what
+// is left of that where the garbage collector takes the owner reference away, as with
+// --cascade=orphan, before the run's first write under its lock. It is a claim, as an owner
+// reference is: it lets no run in.
+const AnnotationParent = "syncopate.dev/parent"
+
 // AnnotationStepEvents on a run says whether Kubernetes events tell of each step: "true" or
 // "false". Absent, or anything else: as the operator's flag --step-events says. Events of a run's
 // begin, of its end and of what goes wrong come in any case. It may change at any time, and a child

@@ -149,7 +149,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Dispatch:  newDispatcher(a, drives),
 		Templates: a.templates,
 		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
-		Children:  newChildren(mgr, places),
+		Children:  newChildren(mgr, places, waker),
 	}
 	r.Writes, r.Holds = newWrites(o.maxWrites, places), &holds.Holds{Locks: shared, Below: r.Children.UnderWay}
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
@@ -190,10 +190,10 @@ func newWrites(most int, places *shares.Metrics) *shares.Shares {
 }
 
 // newChildren makes what creates child runs. One namespace has half of the places at most.
-func newChildren(mgr manager.Manager, places *shares.Metrics) *children.Children {
+func newChildren(mgr manager.Manager, places *shares.Metrics, waker *workflowrun.Waker) *children.Children {
 	return &children.Children{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
-		Places: shares.New(children.AtOnce, true, places.Of("create")),
+		Places: shares.New(children.AtOnce, true, places.Of("create")), Wake: waker.Wake,
 	}
 }
 

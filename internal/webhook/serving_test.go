@@ -133,6 +133,33 @@ var _ = Describe("While the webhook is down", func() {
 			WithTimeout(patience).WithPolling(polling).Should(Equal(http.StatusInternalServerError))
 		Expect(w.create(ctx, w.run("batch", "run"), "").code).To(Equal(http.StatusCreated))
 	}, SpecTimeout(2*patience))
+
+	// mutations: the shipped configuration without is-no-child-run; with any user in it, or any owner.
+	It("a child run that the operator creates needs no webhook, and nobody else's does without", func(ctx SpecContext) {
+		w := newWorld(ctx, suite.redis)
+		w.register(ctx, freePort(GinkgoTB()), func(h *admissionv1.ValidatingWebhook) { h.FailurePolicy = new(admissionv1.Fail) })
+		as := func(user string) client.Client {
+			config := rest.CopyConfig(suite.config)
+			config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+			c, err := client.New(config, client.Options{Scheme: suite.client.Scheme()})
+			Expect(err).NotTo(HaveOccurred())
+			return c
+		}
+		operator, other := as("system:serviceaccount:"+operatorNamespace+":syncopate"), as("ann")
+		try := func(c client.Client, owners ...metav1.OwnerReference) error {
+			run := w.run("batch", "run")
+			run.OwnerReferences = owners
+			return c.Create(ctx, run, client.DryRunAll)
+		}
+		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WorkflowRun", Name: "p", UID: "u-p", Controller: new(true)}
+		schedule, helper := owner, owner
+		schedule.Kind, helper.Controller = "Schedule", nil
+		Eventually(ctx, func() error { return try(other, owner) }).WithTimeout(patience).WithPolling(polling).Should(MatchError(ContainSubstring("failed calling webhook")))
+		Expect(try(operator, owner)).To(Succeed())
+		for _, owners := range [][]metav1.OwnerReference{nil, {schedule}, {helper}} {
+			Expect(try(operator, owners...)).To(MatchError(ContainSubstring("failed calling webhook")))
+		}
+	}, SpecTimeout(2*patience))
 })
 
 var _ = Describe("Certificates that the operator makes", func() {

@@ -23,8 +23,10 @@ import (
 const (
 	maxSlices      = 20
 	maxAuthorities = 20
-	// asksForASlot is the shipped match condition. It is true of the run that try creates.
+	// asksForASlot and isNoChildRun are the shipped match conditions. They are true of the run that
+	// try creates.
 	asksForASlot = "asks-for-a-slot"
+	isNoChildRun = "is-no-child-run"
 )
 
 var (
@@ -63,7 +65,7 @@ func (k *kube) webhook(ctx context.Context, namespace string) check.Webhook {
 // classesOf are the workload classes for whose runs the webhook is asked; nil: all.
 func classesOf(conditions []admissionv1.MatchCondition) (classes []string, unknown check.Unread) {
 	for _, c := range conditions {
-		if c.Name == asksForASlot {
+		if c.Name == asksForASlot || c.Name == isNoChildRun {
 			continue
 		}
 		list := classesIn.FindStringSubmatch(c.Expression)

@@ -156,7 +156,7 @@ func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCrea
 	render := func(ctx context.Context, step string) (lifecycle.ChildToCreate, error) {
 		return p.outputs.Child(ctx, p.run, step)
 	}
-	news, err := p.r.Children.Create(ctx, &p.mem.children, p.run, p.lock.Held, fresh, render)
+	news, err := p.r.Children.Create(ctx, p.while, &p.mem.children, p.run, p.lock.Held, fresh, render)
 	if news || p.outputs.Enough {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}

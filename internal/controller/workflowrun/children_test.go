@@ -145,7 +145,8 @@ var _ = Describe("a child run", func() {
 			}
 			Expect(endOf(one)).To(Equal("Succeeded/Succeeded"))
 			Expect(one.Status.Parent.Root).To(Equal(run.Name))
-			Expect(one.Annotations).To(Equal(map[string]string{v1alpha1.AnnotationCreatedBy: "ann"}))
+			Expect(one.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationCreatedBy, "ann"))
+			Expect(one.Annotations).To(HaveLen(2), "its signature, and its parent")
 			Expect(one.Status.Tenant).To(Equal(end.Status.Tenant))
 			Expect(messageOf(one, v1alpha1.ConditionAdmitted)).To(ContainSubstring("under the slot of run " + run.Name))
 			if s := stepOf(one, "draw"); s.Name != "" {
@@ -469,6 +470,27 @@ var _ = Describe("a child run", func() {
 		r.finishAll(ctx, run)
 		Expect(endOf(w.get(ctx, forged))).To(Equal("Cancelled/Cancelled"))
 		Expect(w.jobsStored(ctx)).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	// The garbage collector takes the reference away when its parent is deleted with
+	// --cascade=orphan, and no operator has been there.
+	//
+	// mutations: childRun without the note of the parent; ClaimsParent that does not read it.
+	It("whose owner reference goes before its first pass is no run of its own", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", waits)})
+		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return len(w.all(ctx)) == 2 })
+		child := &v1alpha1.WorkflowRun{}
+		Expect(w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: stepOf(w.get(ctx, run), "sub").ChildRun.Name}, child)).To(Succeed())
+		Expect(child.Unwritten()).To(BeTrue(), "no operator has been there")
+		w.patch(ctx, child, `{"metadata":{"ownerReferences":null}}`)
+		Expect(w.client.Delete(ctx, run)).To(Succeed())
+		end := r.drive(ctx, child, lifecycle.Finished)
+		Expect(endOf(end)).To(Equal("Cancelled/Cancelled"))
+		Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring("is gone"))
 	}, NodeTimeout(2*patience))
 
 	// Mutations that make it fail: relative asks for any name; SeenParent pins a claim

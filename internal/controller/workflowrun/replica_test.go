@@ -189,7 +189,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	r.registry.MustRegister(r.Dispatch.Backlog)
 	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Strays: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
 	r.Templates = templates.New(r.Live, &revisions.Store{Live: r.Live, Client: r.Client, Owner: FieldOwner}, r.Clock, templates.MaxBytes)
-	r.Children = &children.Children{Client: r.Client, Live: r.Live, Clock: r.Clock, Owner: FieldOwner}
+	r.Children = &children.Children{Client: r.Client, Live: r.Live, Clock: r.Clock, Owner: FieldOwner, Wake: r.Waker.Wake}
 }
 
 // consume collects deliveries; pump hands them on when the spec wants it.

@@ -40,6 +40,9 @@ type site struct {
 	state  State
 	lost   error // of the lease
 	refuse error // what the API server says of a creation
+	// answer is what the API server does with a creation; nil: as refuse says.
+	answer func(ctx context.Context, o client.Object) error
+	owned  context.Context //nolint:containedctx // nil: that of the test
 }
 
 // newSite is one whose parent names the child "p-c" of its step "c". The objects exist.
@@ -59,6 +62,11 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if s.answer != nil {
+				if err := s.answer(ctx, o); err != nil {
+					return err
+				}
+			}
 			if s.refuse != nil {
 				return s.refuse
 			}
@@ -68,6 +76,14 @@ func newSite(t *testing.T, objects ...client.Object) *site {
 	}).Build()
 	s.Children = &Children{Client: c, Live: c, Clock: s.clock, Owner: "test"}
 	return s
+}
+
+// while is as long as the run is this process's.
+func (s *site) while() context.Context {
+	if s.owned == nil {
+		return s.t.Context()
+	}
+	return s.owned
 }
 
 // Err is that of the lease.
@@ -81,7 +97,7 @@ func (s *site) child() lifecycle.ChildToCreate {
 func (s *site) creates(fresh ...lifecycle.ChildToCreate) (lifecycle.Child, error) {
 	s.t.Helper()
 	render := func(context.Context, string) (lifecycle.ChildToCreate, error) { return s.child(), nil }
-	_, err := s.Create(s.t.Context(), &s.state, s.parent, s, fresh, render)
+	_, err := s.Create(s.t.Context(), s.while(), &s.state, s.parent, s, fresh, render)
 	return s.observes().Children["p-c"], err
 }
 
@@ -137,7 +153,7 @@ func TestChildren_CreateWhatStatusNames(t *testing.T) {
 	}
 }
 
-// mutation: checkAdoption without the owner, the tenant or the spec each make a row fail.
+// mutation: checkAdoption without the owner, or with one that is only noted, without the tenant or the spec each make a row fail.
 func TestChildren_AdoptOnlyWhatIsTheChild(t *testing.T) {
 	const taken = "a run of this name exists, "
 	for name, c := range map[string]struct {
@@ -148,6 +164,12 @@ func TestChildren_AdoptOnlyWhatIsTheChild(t *testing.T) {
 		"suspended since":        {func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }, lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}},
 		"of nobody": {
 			func(r *v1alpha1.WorkflowRun) { r.OwnerReferences = nil },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"},
+		},
+		"of nobody, that only says so": { // it would outlive the parent
+			func(r *v1alpha1.WorkflowRun) {
+				r.OwnerReferences, r.Annotations = nil, map[string]string{v1alpha1.AnnotationParent: "p/u-p"}
+			},
 			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"},
 		},
 		"of an earlier run of the parent's name": {
@@ -204,7 +226,7 @@ func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing
 			if seen, err := s.creates(); seen.State != lifecycle.ChildThere || err != nil {
 				t.Fatalf("%+v, %v", seen, err)
 			}
-			s.state, s.refuse = nil, refuse // the operator dies before its write
+			s.state, s.refuse = State{}, refuse // the operator dies before its write
 			seen, err := s.creates()
 			if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildThere, UID: "u-p-c"}, seen); diff != "" || err != nil {
 				t.Errorf("%v, %s", err, diff)
@@ -327,7 +349,7 @@ func TestChildren_TheTimeOfWhatNobodyCanCompareIsThatOfOneRun(t *testing.T) {
 func TestChildren_WhatCannotBeRenderedAnyMoreIsRefused(t *testing.T) {
 	s := newSite(t)
 	fails := func(err error) (lifecycle.Child, error) {
-		_, err = s.Create(t.Context(), &s.state, s.parent, s, nil, func(context.Context, string) (lifecycle.ChildToCreate, error) {
+		_, err = s.Create(t.Context(), s.while(), &s.state, s.parent, s, nil, func(context.Context, string) (lifecycle.ChildToCreate, error) {
 			return lifecycle.ChildToCreate{}, fmt.Errorf("child run of step c: %w", err)
 		})
 		return s.observes().Children["p-c"], err

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,20 +27,34 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
-// createDelay is the wait before a child run is created again that could not be, if the API server
-// does not say how long.
-const createDelay = 5 * time.Second
-
-// compareBound is how long a run that may be the child is looked at which nobody can
-// compare: the API server refuses to say what it makes of the wanted spec. Quotas and
-// policies may be mended meanwhile.
-const compareBound = 10 * time.Minute
-
-// createParallel bounds the child runs of one run that are created at the same time.
-const createParallel = 16
+const (
+	// createDelay is the wait before a child run is created again that could not be, if the API
+	// server does not say how long. It doubles with each refusal.
+	createDelay = 5 * time.Second
+	// mostDelay is how long such a wait becomes.
+	mostDelay = 5 * time.Minute
+	// textPause is how long a run tells one cause of a wait before it tells another: each costs a
+	// write.
+	textPause = time.Minute
+	// compareBound is how long a run that may be the child is looked at which nobody can
+	// compare: the API server refuses to say what it makes of the wanted spec. Quotas and
+	// policies may be mended meanwhile.
+	compareBound = 10 * time.Minute
+	// createTimeout bounds one creation. It is longer than an API server takes for a request
+	// (--request-timeout, a minute), so that what webhooks do in that time is waited for, or the
+	// server says what did not answer.
+	createTimeout = 65 * time.Second
+	// readTimeout bounds a look at the run that has the name: no webhook has a part in that.
+	readTimeout = 8 * time.Second
+	// patience is how long a pass waits for creations, and for places for them. It has the lock
+	// of its run meanwhile, and other effects.
+	patience = 4 * time.Second
+	// placePause is the wait before it is asked for a place again for which a pass had no time.
+	placePause = time.Second
+)
 
 // AtOnce is how many child runs a process creates at the same time: so many places it needs.
-const AtOnce = createParallel
+const AtOnce = 16
 
 // places are shared by namespaces; *shares.Shares does.
 type places interface {
@@ -51,42 +64,18 @@ type places interface {
 // Children reads and creates the relatives of runs.
 type Children struct {
 	// Places has one for each creation under way: a creation goes through webhooks, and the API
-	// server has no more room for the operator while too many do. Nil: any number.
+	// server has no more room for the operator while too many do. It is kept until the creation
+	// is over, also when the pass is. Nil: any number.
 	Places places
 	Client client.Client // reads from the cache, writes directly
 	Live   client.Reader // reads from the API server
 	Clock  clock.PassiveClock
 	Owner  client.FieldOwner
+	// Wake has a pass made over a parent: a creation is over that its pass did not wait for. It
+	// must not block. Nil: nobody is told.
+	Wake func(parent types.NamespacedName)
 	// Traces gives child runs their place in traces; nil, and an empty text: they have none.
 	Traces func(parent *v1alpha1.WorkflowRun, step string) string
-}
-
-// State is what became of the creation of child runs, by name, until status has their uid.
-type State map[string]creation
-
-type creation struct {
-	fact  lifecycle.Child
-	again time.Time // ChildPostponed: when it is tried again
-	// there is the run that has the name and could not be compared; empty: the name is free.
-	there types.UID
-	// blind: it could not be read which one has the name.
-	blind bool
-	// since is when it was first refused to compare the run that is there; zero: it was not.
-	since time.Time
-}
-
-// NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
-// time to create them.
-func (st State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
-	var steps []string
-	for _, s := range lifecycle.Children(run) {
-		b := st[s.ChildRun.Name]
-		due := b.fact.State == lifecycle.ChildUnknown || (b.fact.State == lifecycle.ChildPostponed && !now.Before(b.again))
-		if s.ChildRun.UID == "" && due {
-			steps = append(steps, s.Name)
-		}
-	}
-	return steps
 }
 
 // lease says whether the run's lock is still held; *lockmgr.Lease does.
@@ -99,50 +88,44 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 
 // Create creates the child runs which status names and which are not known to exist: those of the
 // write just made, and those of earlier ones, also of another process. Two who do the same create
-// one. It says whether anything became of it, which the next pass is to write.
-func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
+// one. It says whether anything became of it, which the next pass is to write. It waits for
+// patience at most: what is under way by then goes on by itself, until while ends, and wakes the
+// parent.
+func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
 	rendered := make(map[string]lifecycle.ChildToCreate, len(fresh))
 	for _, child := range fresh {
 		rendered[child.Step] = child
 	}
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-	)
-	became := func(step string, b creation, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			failed = errors.Join(failed, err)
-			return
-		}
-		st.note(nameOf(parent, step), b, c.Clock.Now())
-		news = true
-	}
-	slots := make(chan struct{}, createParallel)
+	waits, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var failed error
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
+		if waits.Err() != nil || st.fullByNow() { // the others would be refused as well
+			break
+		}
 		child, ok := rendered[step]
 		if !ok {
-			var err error
 			switch child, err = again(ctx, step); {
 			case errors.Is(err, render.ErrEnough):
 				continue
 			case err != nil:
 				b, err := unrendered(err)
-				became(step, b, err)
+				if err == nil {
+					st.note(ctx, nameOf(parent, step), b, c.Clock.Now())
+					news = true
+				}
+				failed = errors.Join(failed, err)
 				continue
 			}
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			b, err := c.create(ctx, parent, held, child)
-			became(step, b, err)
-		})
+		failed = errors.Join(failed, c.begin(ctx, waits, while, st, parent, held, child))
 	}
-	wg.Wait()
-	return news, failed
+	if waits.Err() != nil {
+		news = st.later(parent, c.Clock.Now()) || news
+	}
+	st.await(waits)
+	landed, err := st.land(ctx, c.Clock.Now())
+	return news || landed, errors.Join(failed, err)
 }
 
 // nameOf is the child run of a step, as status names it.
@@ -164,51 +147,18 @@ func unrendered(err error) (creation, error) {
 	return creation{}, err
 }
 
-// note remembers what became of a creation, for the next pass, which is to be made at once. The
-// cause of a wait stays what it was at first: each other one would cost a write. A run that
-// is there and cannot be compared for long ends the wait: it would be one without an end, as
-// it waits, too. The time of one run is not that of another.
-func (st *State) note(name string, b creation, now time.Time) {
-	if was := (*st)[name]; was.fact.State == lifecycle.ChildPostponed && b.fact.State == lifecycle.ChildPostponed {
-		same := b.blind || b.there == was.there
-		if same && !b.since.IsZero() && !was.since.IsZero() && now.Sub(was.since) >= compareBound {
-			b.fact.State = lifecycle.ChildRefused
-		} else {
-			b.fact = was.fact
-			if same {
-				b.there, b.since = was.there, cmp.Or(was.since, b.since)
-			}
-		}
-	}
-	if *st == nil {
-		*st = State{}
-	}
-	(*st)[name] = b
-}
-
-// create creates a child run and says what became of it. An error says that nothing is known.
-func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) (creation, error) {
-	if c.Places != nil {
-		done, err := c.Places.Wait(ctx, parent.Namespace)
-		if err != nil {
-			return creation{}, fmt.Errorf("create child run: %w", err)
-		}
-		defer done()
-	}
-	if err := held.Err(); err != nil { // it may have been lost during the wait
-		return creation{}, err
-	}
+// create creates a child run with a place in traces, and says what became of it. An error says that
+// nothing is known.
+func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, trace string) (creation, error) {
 	run := childRun(parent, child)
-	if c.Traces != nil {
-		if place := c.Traces(parent, child.Step); place != "" {
-			metav1.SetMetaDataAnnotation(&run.ObjectMeta, v1alpha1.AnnotationTraceparent, place)
-		}
+	if trace != "" {
+		metav1.SetMetaDataAnnotation(&run.ObjectMeta, v1alpha1.AnnotationTraceparent, trace)
 	}
-	err := c.Client.Create(ctx, run, c.Owner)
+	err := within(ctx, createTimeout, func(ctx context.Context) error { return c.Client.Create(ctx, run, c.Owner) })
 	switch {
 	case err == nil:
 		log.FromContext(ctx).V(1).Info("Child run created", "step", child.Step, "child", child.Name, "uid", run.UID)
-		return creation{fact: facts.SeenChild(run)}, nil
+		return creation{fact: facts.SeenChild(run), created: true}, nil
 	case ctx.Err() != nil:
 		return creation{}, fmt.Errorf("create child run: %w", err)
 	default:
@@ -221,32 +171,35 @@ func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, hel
 // sees that it exists.
 func (c *Children) refused(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, cause error) (creation, error) {
 	found := &v1alpha1.WorkflowRun{}
-	err := c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found)
+	err := within(ctx, readTimeout, func(ctx context.Context) error {
+		return c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found)
+	})
 	switch {
 	case err == nil:
 		return c.checkAdoption(ctx, parent, child, found)
 	case !apierrors.IsNotFound(err):
-		b, err := c.postponed(ctx, fmt.Errorf("read run %s: %w", child.Name, err))
+		b, err := postponed(ctx, "read ", fmt.Errorf("read run %s: %w", child.Name, err))
 		b.blind = true
 		return b, err
 	case apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause):
 		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: cause.Error()}}, nil
 	default: // also one that exists, as it was said, and has just been deleted
-		return c.postponed(ctx, cause)
+		b, err := postponed(ctx, "", cause)
+		b.full = fullQuota(cause)
+		return b, err
 	}
 }
 
-// postponed says that a child run has to be tried again.
-func (c *Children) postponed(ctx context.Context, err error) (creation, error) {
+// postponed says that a child run has to be tried again, for a cause that was met at something.
+func postponed(ctx context.Context, at string, err error) (creation, error) {
 	if ctx.Err() != nil {
 		return creation{}, fmt.Errorf("create child run: %w", err)
 	}
-	wait := createDelay
+	b := creation{fact: lifecycle.Child{State: lifecycle.ChildPostponed, Cause: err.Error()}, kind: at + kindOf(err), refused: passes.Refused(err), wait: createDelay}
 	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
-		wait = time.Duration(s) * time.Second
+		b.wait = time.Duration(s) * time.Second
 	}
-	log.FromContext(ctx).Info("A child run cannot be created", "delay", wait, "cause", err.Error())
-	return creation{fact: lifecycle.Child{State: lifecycle.ChildPostponed, Cause: err.Error()}, again: c.Clock.Now().Add(wait)}, nil
+	return b, nil
 }
 
 // childRun is a child run as it is created. It says who created its parent, and so its root, for
@@ -259,8 +212,9 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 		},
 		Spec: child.Spec,
 	}
+	run.Annotations = map[string]string{v1alpha1.AnnotationParent: v1alpha1.ParentNote(parent)}
 	if by, ok := parent.Annotations[v1alpha1.AnnotationCreatedBy]; ok {
-		run.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: by}
+		run.Annotations[v1alpha1.AnnotationCreatedBy] = by
 	}
 	return run
 }
@@ -270,8 +224,8 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 // included. Where it refuses, as a quota does that the child itself has filled, the spec that was
 // asked for is compared.
 func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, found *v1alpha1.WorkflowRun) (creation, error) {
-	claim := found.ClaimsParent()
-	if claim == nil || claim.UID != string(parent.UID) {
+	claim, pinned := found.ClaimsParent(), found.Status != nil && found.Status.Parent != nil
+	if claim == nil || claim.UID != string(parent.UID) || !pinned && !metav1.IsControlledBy(found, parent) { // one that nobody owns would outlive the parent
 		return foreign("a run of this name exists, which is not owned by run " + parent.Name), nil
 	}
 	if found.Status != nil && found.Status.Tenant != "" && found.Status.Tenant != parent.Status.Tenant {
@@ -279,7 +233,7 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	}
 	want := childRun(parent, child)
 	want.Name, want.GenerateName = "", "dry-run-"
-	refusal := c.Client.Create(ctx, want, client.DryRunAll, c.Owner)
+	refusal := within(ctx, createTimeout, func(ctx context.Context) error { return c.Client.Create(ctx, want, client.DryRunAll, c.Owner) })
 	switch {
 	case refusal == nil && !alike(want.Spec, found.Spec):
 		return foreign("a run of this name exists, with another spec"), nil
@@ -293,9 +247,9 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 // uncompared says that the run of the name is the child only if a policy made another spec of the
 // wanted one, which the API server does not show now.
 func (c *Children) uncompared(ctx context.Context, found *v1alpha1.WorkflowRun, refusal error) (creation, error) {
-	b, err := c.postponed(ctx, fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", found.Name, refusal))
+	b, err := postponed(ctx, "compare ", fmt.Errorf("compare with run %s, whose spec is not the one asked for: %w", found.Name, refusal))
 	b.there = found.UID
-	if passes.Refused(refusal) {
+	if b.refused {
 		b.since = c.Clock.Now()
 	}
 	return b, err

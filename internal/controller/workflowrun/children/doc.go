@@ -14,7 +14,13 @@
 // that was asked for. One that nobody can compare is looked at for compareBound, and then the
 // step fails, if the last refusal is somebody's word (passes.Refused). Where there is none, and the
 // API server refuses for good (Invalid, BadRequest), or the inputs of the child read an output that
-// is lost, the step fails. Anything else is tried again, after createDelay.
+// is lost, the step fails. Anything else is tried again, after createDelay, and ever later while
+// somebody refuses it. A full quota counts all children: one is tried for all of a parent.
+//
+// A creation takes as long as webhooks do, and has its own time (createTimeout), beside the pass
+// and off the lock (flight). It keeps its place until it is over, so there are AtOnce of them at
+// most. The pass waits for patience, and is made again when a creation is over that it did not
+// wait for. One that is late does no harm: no child begins before its parent's status has its uid.
 //
 // # Observing
 //

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -33,16 +34,20 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 		return rel, err
 	}
 	rel.Parent = parent
+	st.edited(run.Generation)
+	if _, err := st.land(ctx, c.Clock.Now()); err != nil { // as nothing is known, it is due again
+		log.FromContext(ctx).V(1).Info("A child run is created again", "cause", err.Error())
+	}
 	list := lifecycle.Children(run)
 	rel.Children = make(map[string]lifecycle.Child, len(list))
-	left := make(State, len(list))
+	left := make(map[string]creation, len(list))
 	for _, s := range list {
 		name := s.ChildRun.Name
 		if s.ChildRun.UID == "" {
-			b := (*st)[name]
+			b := st.of[name]
 			left[name], rel.Children[name] = b, b.fact
-			if b.fact.State == lifecycle.ChildPostponed {
-				rel.RetryAt = pacing.Earliest(rel.RetryAt, b.again)
+			if at, due := st.dueAt(&b); due && !st.probes() {
+				rel.RetryAt = pacing.Earliest(rel.RetryAt, at) // zero, as of one that is new: no time
 			}
 			continue
 		}
@@ -55,7 +60,7 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 			rel.Children[name] = facts.SeenChild(child)
 		}
 	}
-	*st = left
+	st.of = left
 	return rel, nil
 }
 

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package children
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// flight is a creation under way. It may outlive its pass, and the lease of that: who creates the
+// same child as another creates one, and none begins before its parent's status has its uid, which
+// is written under a lease.
+type flight struct {
+	done   chan struct{} // closed once became and err are set
+	became creation
+	err    error // nothing is known
+	left   atomic.Bool
+}
+
+// over says whether the creation is.
+func (f *flight) over() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin begins the creation of a child once there is a place. When waits is over it is left.
+func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) error {
+	leave := func() {}
+	if c.Places != nil {
+		done, err := c.Places.Wait(waits, parent.Namespace)
+		switch {
+		case err != nil && waits.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("create child run: %w", err)
+		}
+		leave = done
+	}
+	if err := held.Err(); err != nil { // it may have been lost during the wait
+		leave()
+		return err
+	}
+	trace := ""
+	if c.Traces != nil {
+		trace = c.Traces(parent, child.Step)
+	}
+	f := &flight{done: make(chan struct{})}
+	b := st.of[child.Name]
+	b.flight = f
+	st.put(child.Name, b)
+	parent, child.Spec = about(parent), *child.Spec.DeepCopy()             // the pass goes on with its own
+	own, stop := context.WithCancelCause(context.WithoutCancel(ctx))       // webhooks may take longer than a pass
+	end := context.AfterFunc(while, func() { stop(context.Cause(while)) }) //nolint:contextcheck // that of the partition
+	go func() {
+		defer stop(nil)
+		defer end()
+		f.became, f.err = c.create(own, parent, child, trace)
+		leave()
+		close(f.done)
+		if f.left.Load() && c.Wake != nil {
+			c.Wake(client.ObjectKeyFromObject(parent))
+		}
+	}()
+	return nil
+}
+
+// about is what a creation has to know of the parent.
+func about(parent *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: parent.Namespace, Name: parent.Name, UID: parent.UID, Annotations: maps.Clone(parent.Annotations)},
+		Status:     &v1alpha1.WorkflowRunStatus{Tenant: parent.Status.Tenant},
+	}
+}
+
+// later puts those off for which there was no place in time, and says whether there are any.
+func (st *State) later(parent *v1alpha1.WorkflowRun, now time.Time) (some bool) {
+	for _, step := range st.NotYetCreated(parent, now) {
+		some = true
+		name := nameOf(parent, step)
+		b := st.of[name]
+		b.again = now.Add(placePause)
+		st.put(name, b)
+	}
+	return some
+}
+
+// await waits for the creations under way. Those that are not over in time wake the parent.
+func (st *State) await(ctx context.Context) {
+	for _, b := range st.of {
+		if b.flight == nil {
+			continue
+		}
+		select {
+		case <-b.flight.done:
+		case <-ctx.Done():
+			b.flight.left.Store(true) // before land looks whether it is over
+		}
+	}
+}
+
+// land notes what became of creations that are over, and says whether anything did.
+func (st *State) land(ctx context.Context, now time.Time) (news bool, failed error) {
+	for name, b := range st.of {
+		f := b.flight
+		if f == nil || !f.over() {
+			continue
+		}
+		b.flight = nil
+		st.of[name] = b
+		if f.err != nil {
+			failed = errors.Join(failed, f.err)
+			continue
+		}
+		st.note(ctx, name, f.became, now)
+		news = true
+	}
+	return news, failed
+}
+
+// fullByNow says whether a creation under way turned out to be too much for a quota.
+func (st *State) fullByNow() bool {
+	for _, b := range st.of {
+		if f := b.flight; f != nil && f.over() && f.err == nil && f.became.full {
+			return true
+		}
+	}
+	return false
+}

@@ -210,7 +210,7 @@ const (
 	// run does not wait for it any more.
 	ReasonCancelled = "Cancelled"
 	// ReasonTerminated (False, phase Cancelled): spec.shutdown is Terminate, also that of the
-	// parent of a child run; or the run is being deleted.
+	// parent of a child run; or the run is being deleted, or its parent was.
 	ReasonTerminated = "Terminated"
 )
 

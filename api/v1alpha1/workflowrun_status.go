@@ -169,7 +169,7 @@ type WorkflowRunStatus struct {
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 	// ending is how the run will end when the steps of spec.finally are over. It stands
-	// from then on.
+	// from then on, also if the run ended otherwise.
 	// +optional
 	Ending *EndingStatus `json:"ending,omitempty"`
 	// outputs is what the run returned, evaluated from spec.outputs when its steps had succeeded: a
@@ -195,9 +195,12 @@ type WorkflowRunStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// EndingStatus is the outcome of a run whose finally steps run.
+// EndingStatus is the outcome of a run whose finally steps run. It comes unless the clean-up is cut
+// off: a run that is terminated or deleted meanwhile, or whose parent is, ends as Cancelled with
+// the reason Terminated.
 type EndingStatus struct {
-	// phase in which the run will end; Succeeded becomes Failed if a finally step fails.
+	// phase in which the run will end; Succeeded becomes Failed if the clean-up fails: by a finally
+	// step, by finallyTimeoutSeconds, or as status has no room or the Workflow is gone.
 	// +required
 	Phase RunPhase `json:"phase"`
 	// reason is the coming reason of the condition Succeeded.

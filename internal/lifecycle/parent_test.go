@@ -33,6 +33,17 @@ func ownedRun(steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
 	return run
 }
 
+// goneParent is what a run that it owns sees of the parent once that was deleted.
+func goneParent() *Parent {
+	return &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone", Gone: true, Terminated: true}
+}
+
+// pinned is a parent with the claim that status has.
+func pinned(p *Parent, claim v1alpha1.ParentStatus) *Parent {
+	p.Claim = claim
+	return p
+}
+
 func hold(name string, fence int64) v1alpha1.LockHold {
 	return v1alpha1.LockHold{Name: name, Permits: 1, Fence: fence}
 }
@@ -80,7 +91,19 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 			},
 			&Parent{Claim: claim, Tenant: "acme", Named: true, Over: "does not wait for it: step sub is Cancelled"},
 		},
-		"another of its name": {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}},
+		"another of its name": {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, goneParent()},
+		"gone, and the run cleans up": {func(c, p *v1alpha1.WorkflowRun) {
+			p.UID = "u-q"
+			c.Status = &v1alpha1.WorkflowRunStatus{Parent: claim.DeepCopy(), Ending: &v1alpha1.EndingStatus{}}
+		}, pinned(goneParent(), claim)},
+		"gone, and the run, which was taken from it, is under way": {func(c, p *v1alpha1.WorkflowRun) {
+			p.UID, c.OwnerReferences = "u-q", nil
+			c.Status = &v1alpha1.WorkflowRunStatus{Parent: claim.DeepCopy()}
+		}, pinned(goneParent(), claim)},
+		"gone, and the run, which was taken from it, cleans up": {func(c, p *v1alpha1.WorkflowRun) {
+			p.UID, c.OwnerReferences = "u-q", nil
+			c.Status = &v1alpha1.WorkflowRunStatus{Parent: claim.DeepCopy(), Ending: &v1alpha1.EndingStatus{}}
+		}, pinned(&Parent{Over: "is gone", Gone: true}, claim)},
 		"a child itself": {
 			func(_, p *v1alpha1.WorkflowRun) {
 				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top"}
@@ -161,7 +184,8 @@ func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = facts.SeenPare
 // mutation: Decide without the stage parent, also without the lock, makes this fail; and finish
 // for the terminated.
 func TestARunEndsWithItsParent(t *testing.T) {
-	gone := &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}
+	over := &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "ended as Failed (StepFailed)"}
+	gone := goneParent()
 	terminated := &Parent{Claim: gone.Claim, Terminated: true, Over: "ended as Cancelled (Terminated)"}
 	for name, c := range map[string]struct {
 		parent   *Parent
@@ -170,14 +194,20 @@ func TestARunEndsWithItsParent(t *testing.T) {
 		admitted bool
 		want     string
 	}{
-		"gone":                                   {gone, held(1), nil, true, "Running/Finalizing"},
-		"gone, while the lock is busy":           {gone, busy(), nil, true, "Running/Finalizing"},
-		"gone, while Redis is down":              {gone, unavailable(), nil, true, "Running/WaitingForLock"},
-		"gone, before it was let in":             {gone, held(1), nil, false, "Cancelled/Cancelled"},
-		"gone, before it was written":            {gone, busy(), nil, false, "Cancelled/Cancelled"},
+		"over":                                   {over, held(1), nil, true, "Running/Finalizing"},
+		"over, while the lock is busy":           {over, busy(), nil, true, "Running/Finalizing"},
+		"over, while Redis is down":              {over, unavailable(), nil, true, "Running/WaitingForLock"},
+		"over, before it was let in":             {over, held(1), nil, false, "Cancelled/Cancelled"},
+		"over, before it was written":            {over, busy(), nil, false, "Cancelled/Cancelled"},
+		"gone":                                   {gone, held(1), nil, true, "Cancelled/Terminated"},
+		"gone, while the lock is busy":           {gone, busy(), nil, true, "Cancelled/Terminated"},
+		"gone, while Redis is down":              {gone, unavailable(), nil, true, "Cancelled/Terminated"},
+		"gone, before it was let in":             {gone, held(1), nil, false, "Cancelled/Terminated"},
+		"gone, before it was written":            {gone, busy(), nil, false, "Cancelled/Terminated"},
 		"terminated":                             {terminated, held(1), nil, true, "Cancelled/Terminated"},
 		"terminated, while the lock is busy":     {terminated, busy(), nil, true, "Cancelled/Terminated"},
-		"gone, as the last result arrives":       {gone, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Running/Finalizing"},
+		"over, as the last result arrives":       {over, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Running/Finalizing"},
+		"gone, as the last result arrives":       {gone, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Cancelled/Terminated"},
 		"terminated, as the last result arrives": {terminated, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Cancelled/Terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {

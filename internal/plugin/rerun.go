@@ -6,9 +6,11 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
 func (a *workflows) rerunCommand() *cobra.Command {
@@ -49,7 +51,7 @@ func (a *workflows) rerun(ctx context.Context, name string, s *submission, fromF
 	}
 	var next *v1alpha1.WorkflowRun
 	if fromFailed {
-		next, err = actions.AgainFrom(was)
+		next, err = a.againFrom(ctx, c, was)
 	} else {
 		next, err = actions.Again(was, a.Clock.Now())
 	}
@@ -61,6 +63,23 @@ func (a *workflows) rerun(ctx context.Context, name string, s *submission, fromF
 		return err
 	}
 	return a.start(ctx, c, next, s)
+}
+
+// againFrom is a run that does again what another one did not do. What cleans up below that one
+// would do so beside it.
+func (a *workflows) againFrom(ctx context.Context, c client.Reader, was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
+	next, err := actions.AgainFrom(was)
+	if err != nil {
+		return nil, err
+	}
+	child, err := reads.Below(ctx, c, was)
+	if err != nil {
+		return nil, err
+	}
+	if child != nil {
+		return nil, actions.CleansUp(was, child)
+	}
+	return next, nil
 }
 
 // revision has a run follow the given revision; "": the one that it has already.

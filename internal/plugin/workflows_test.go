@@ -449,6 +449,38 @@ func TestRerun_KeepsTheRevision(t *testing.T) {
 	}
 }
 
+// mutations: below that looks at children only, at one of another uid, or at what has ended makes
+// this fail.
+func TestRerunFromFailedWaitsForTheCleanUpBelow(t *testing.T) {
+	ended := func(run *v1alpha1.WorkflowRun, child string) *v1alpha1.WorkflowRun {
+		at := metav1.NewTime(time.Unix(1, 0))
+		run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunCancelled, CompletedAt: &at, Steps: []v1alpha1.StepStatus{
+			{Name: "none", Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: "never"}},
+			{Name: "sub", Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: child, UID: "u-" + child}},
+		}}
+		return run
+	}
+	was, middle := ended(testRun("team-a", "was", "u-was"), "middle"), ended(testRun("team-a", "middle", "u-middle"), "leaf")
+	busy, over := testRun("team-a", "leaf", "u-leaf"), ended(testRun("team-a", "leaf", "u-leaf"), "was") // no tree
+	for name, c := range map[string]struct {
+		there []client.Object
+		waits bool
+	}{
+		"one further down is under way": {[]client.Object{was, middle, busy}, true},
+		"all ended":                     {[]client.Object{was, middle, over}, false},
+		"it is gone":                    {[]client.Object{was}, false},
+		"another has its name":          {[]client.Object{was, testRun("team-a", "middle", "u-other")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStarter(t, c.there...)
+			_, _, err := s.call("rerun", "was", "--from-failed")
+			if c.waits != (err != nil && strings.Contains(err.Error(), "its child run leaf is at its clean-up")) || c.waits == (len(s.made) > 0) {
+				t.Errorf("%v, made %d", err, len(s.made))
+			}
+		})
+	}
+}
+
 func TestDiff_ShowsWhatChanged(t *testing.T) {
 	_, first, one := reportOf(t, "t.one", 1)
 	w, second, two := reportOf(t, "t.two", 2)

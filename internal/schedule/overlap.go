@@ -15,7 +15,7 @@ import (
 func (d *draft) busy() int {
 	n := 0
 	for i := range d.Runs {
-		if d.Runs[i].Phase == Active {
+		if d.Runs[i].underWay() {
 			n++
 		}
 	}
@@ -148,7 +148,7 @@ func (d *draft) backfilling(b *v1alpha1.BackfillStatus) (n int) {
 		return d.busy()
 	}
 	for i := range d.Runs {
-		if r := &d.Runs[i]; r.Phase == Active && BackfillHas(b, r.Slot) {
+		if r := &d.Runs[i]; r.underWay() && BackfillHas(b, r.Slot) {
 			n++
 		}
 	}

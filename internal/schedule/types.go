@@ -72,9 +72,14 @@ type Run struct {
 	Created, Ended time.Time
 	// Cancelled says that it is being cancelled.
 	Cancelled bool
+	// CleansUp says that it ended, and a run below it is at its clean-up.
+	CleansUp bool
 	// Deleting says that it is being deleted: a finalizer may keep it for long.
 	Deleting bool
 }
+
+// underWay says whether the next slot would begin beside a run.
+func (r *Run) underWay() bool { return r.Phase == Active || r.CleansUp }
 
 // Phase is how far a run is.
 type Phase int

@@ -20,7 +20,8 @@
 // # When it looks
 //
 // When a schedule changes, when a run of it ends or is gone, and when the next slot is due; after a
-// minute at most, since the clock may be set. One that is held, with no run to be created, is not
+// minute at most, since the clock may be set; after ten seconds while a run below one that ended is
+// at its clean-up, which counts as under way. One that is held, with no run to be created, is not
 // looked at by time at all. A run that comes wakes nobody: the schedule made it.
 //
 // Who takes over looks up the run that began last, if the cache does not have it: it may be behind

@@ -28,6 +28,7 @@ type memory struct {
 	stuck   cause                // why they fail
 	taken   time.Time            // when the name of a slot's run was first seen to be with a run that goes
 	waits   map[string]time.Time // until when runs are left alone that are to be deleted, by UID
+	below   map[types.UID]look   // what was under way below runs that ended
 	tried   int64                // the generation of is
 	is      verdict              // what the API server said
 	again   time.Time            // when it is asked again; zero: after an edit
@@ -187,7 +188,7 @@ func newMemory(of types.UID) *memory {
 	return &memory{
 		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]unseen{},
 		failed: map[int64]schedule.Failure{}, tries: map[int64]try{},
-		waits: map[string]time.Time{},
+		waits: map[string]time.Time{}, below: map[types.UID]look{},
 	}
 }
 

@@ -47,9 +47,14 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if runs, err = r.complete(ctx, s, mem, runs); err != nil {
 		return in, err
 	}
+	if err := r.lookBelow(ctx, s, mem, runs); err != nil {
+		return in, err
+	}
 	for i := range runs {
 		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok { // else it was made ours by somebody else
-			in.Runs = append(in.Runs, runFact(&runs[i], slot))
+			fact := runFact(&runs[i], slot)
+			fact.CleansUp = mem.below[runs[i].UID].busy
+			in.Runs = append(in.Runs, fact)
 		}
 	}
 	in.Stop = r.stops(s, runs)

@@ -48,7 +48,7 @@ type Reconciler struct {
 	// Runs lists the runs that a schedule owns. They are not changed.
 	Runs func(ctx context.Context, s *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error)
 	// Below says whether a run below a run that ended is under way, at its clean-up: it would be
-	// deleted with it.
+	// deleted with it, and a run of the next slot would be beside it.
 	Below   func(ctx context.Context, run *v1alpha1.WorkflowRun) (bool, error)
 	Clock   clock.PassiveClock
 	Events  events.EventRecorder
@@ -162,7 +162,7 @@ func (r *Reconciler) pass(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: r.wait(&d, retry)}, nil
+	return reconcile.Result{RequeueAfter: r.wait(&d, sooner(retry, mem.lookAgain(r.Clock.Now())))}, nil
 }
 
 // wait is when to look again; 0: when something happens.

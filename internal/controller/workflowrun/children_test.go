@@ -211,7 +211,7 @@ var _ = Describe("a child run", func() {
 	}{
 		"cancelled":  {`{"spec":{"shutdown":"Cancel"}}`, "Cancelled/Cancelled", "Cancelled/Cancelled", v1alpha1.StepSucceeded},
 		"terminated": {`{"spec":{"shutdown":"Terminate"}}`, "Cancelled/Terminated", "Cancelled/Terminated", v1alpha1.StepCancelled},
-		"deleted":    {"", "", "Cancelled/Cancelled", v1alpha1.StepSucceeded},
+		"deleted":    {"", "", "Cancelled/Terminated", v1alpha1.StepCancelled},
 	} {
 		It("is "+verb+" with its parent, through two levels", func(ctx SpecContext) {
 			w := newWorld(ctx)

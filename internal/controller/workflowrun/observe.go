@@ -264,6 +264,16 @@ func observeOrigin(ctx context.Context, p *pass) error {
 	}
 	plan := dag.Of(p.run)
 	p.origin = origin.Of(was, asStored(p, p.run), &plan, p.template.Revision, p.tenantName())
+	if p.origin.Problem != "" {
+		return nil
+	}
+	busy, err := p.r.Children.AnyUnderWay(ctx, was)
+	if err != nil {
+		return fmt.Errorf("look below run %s: %w", p.spec.StartFrom.Run, err)
+	}
+	if busy { // what cleans up there would do so beside what is done again
+		p.origin = origin.CleansUp(was)
+	}
 	return nil
 }
 

@@ -113,6 +113,28 @@ var _ = Describe("a run that starts from one that failed", func() {
 		}
 	}, NodeTimeout(patience))
 
+	// mutation: observeOrigin that does not look below the run that has ended makes this fail.
+	It("is refused while a child of that one is at its clean-up, and not after that", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		sub := w.childStep("sub", `{"workloadClass":"CLASS","steps":[{"name":"ask","approval":{}}],"finally":[{"name":"tidy","job":{"topic":"work"}}]}`)
+		was := w.create(ctx, []v1alpha1.Step{step("a"), sub})
+		child := r.childOf(ctx, was, "sub")
+		r.driveAll(ctx, "the child waits", func() bool { return inPhase("ask", v1alpha1.StepWaiting)(w.get(ctx, child)) })
+		w.patch(ctx, was, `{"spec":{"shutdown":"Cancel"}}`)
+		r.driveAll(ctx, "the child cleans up", func() bool { return inPhase("tidy", v1alpha1.StepDispatched)(w.get(ctx, child)) })
+		Expect(lifecycle.Finished(w.get(ctx, was))).To(BeTrue())
+
+		early := w.startingFrom(ctx, was)
+		refused := r.drive(ctx, early, lifecycle.Finished)
+		Expect(endOf(refused)).To(Equal("Failed/InvalidSpec"))
+		Expect(messageOf(refused, v1alpha1.ConditionSucceeded)).To(ContainSubstring("a child run of it is at its clean-up"))
+
+		r.driveAll(ctx, "the child ends", func() bool { return lifecycle.Finished(w.get(ctx, child)) })
+		run := w.startingFrom(ctx, was)
+		r.childOf(ctx, run, "sub")
+	}, NodeTimeout(2*patience))
+
 	// mutation: readOrigin that believes the first answer ends the run as InvalidSpec.
 	It("is not refused for one answer that this one does not exist, which the cache knows", func(ctx SpecContext) {
 		w := newWorld(ctx)

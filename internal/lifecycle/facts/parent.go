@@ -6,20 +6,23 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // Parent is what was seen of the parent that a run claims to have
-// (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over and Terminated changes back, so they may
-// come from a cache; but that a parent is gone is only known from a live read.
+// (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over, Terminated and Gone changes back, so
+// they may come from a cache; but that a parent is gone is only known from a live read.
 type Parent struct {
 	Claim      v1alpha1.ParentStatus // as it is pinned
 	Tenant     string                // that of the parent; "" if it has none yet
 	Named      bool                  // its status names this run, by name and uid, as the child of a step
 	Over       string                // why it does not wait for this run any more, to go on after its name; "" if it may
-	Terminated bool                  // it is to end at once, or did
+	Terminated bool                  // it is to end at once, or did: so does this run
+	Gone       bool                  // it does not exist any more
 	Suspended  bool
 	NeedsNewer int32 // the version that this core lacks to read what the parent says; 0: it lacks none
 }
@@ -33,7 +36,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	}
 	p := &Parent{Claim: *claim}
 	if parent == nil || string(parent.UID) != claim.UID {
-		p.Over = "is gone"
+		p.Over, p.Gone, p.Terminated = "is gone", true, !keptForCleanUp(run, claim)
 		// an owner reference is of any length, and status refuses longer ones
 		p.Claim.Name, p.Claim.UID = bounds.Cut(claim.Name, bounds.MaxNameChars), bounds.Cut(claim.UID, bounds.MaxUIDChars)
 		return p
@@ -54,6 +57,15 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	}
 	p.Suspended = p.Suspended && p.Over == "" // else the run cleans up, and the pause of a parent may have no end
 	return p
+}
+
+// keptForCleanUp says whether a run goes on though its parent is gone: it is at its clean-up, and
+// the deletion of the parent took it out of what that owned (kubectl delete --cascade=orphan). Any
+// other ends as its parent did. The garbage collector would stop it midway, and the locks of the
+// parent are with others.
+func keptForCleanUp(run *v1alpha1.WorkflowRun, claim *v1alpha1.ParentStatus) bool {
+	owned := slices.ContainsFunc(run.OwnerReferences, func(o metav1.OwnerReference) bool { return string(o.UID) == claim.UID })
+	return !owned && run.Status != nil && run.Status.Ending != nil
 }
 
 // names looks for the step whose child the run is. The write that named the child had the locks

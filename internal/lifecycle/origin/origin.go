@@ -40,6 +40,12 @@ func Of(was, run *v1alpha1.WorkflowRun, plan *dag.Plan, revision *v1alpha1.Workf
 	return facts.Origin{Steps: taken}
 }
 
+// CleansUp says that a run cannot start yet from one that has ended: a child run of that is at its
+// clean-up.
+func CleansUp(was *v1alpha1.WorkflowRun) facts.Origin {
+	return facts.Origin{Problem: fmt.Sprintf("spec.startFrom: run %s has ended, and a child run of it is at its clean-up: create the run again when that is over", was.Name)}
+}
+
 // problemOf says why a run cannot start from another one; "": it can.
 func problemOf(was, run *v1alpha1.WorkflowRun, revision *v1alpha1.WorkflowRevision, tenant string) string {
 	switch {

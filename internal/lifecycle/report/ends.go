@@ -50,10 +50,14 @@ func Cancelled(steps []v1alpha1.StepStatus) End {
 	return End{v1alpha1.RunCancelled, v1alpha1.ReasonCancelled, "spec.shutdown is Cancel; " + stateText(steps, nothingMore)}
 }
 
-// ParentTerminated is the end of a child run whose parent is terminated.
+// ParentTerminated is the end of a child run whose parent is terminated, or was deleted.
 func ParentTerminated(p *facts.Parent, steps []v1alpha1.StepStatus) End {
+	what := "is terminated"
+	if p.Gone {
+		what = p.Over
+	}
 	return End{v1alpha1.RunCancelled, v1alpha1.ReasonTerminated, fmt.Sprintf(
-		"its parent run %s is terminated; %s", p.Claim.Name, stateText(steps, nothingMore))}
+		"its parent run %s %s; %s", p.Claim.Name, what, stateText(steps, nothingMore))}
 }
 
 // ParentOver is the end of a child run whose parent does not wait for it any more.

@@ -91,6 +91,12 @@ func AgainFrom(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	return next, nil
 }
 
+// CleansUp is why a run that has ended cannot be gone on from yet: a run below it has not.
+func CleansUp(was, child *v1alpha1.WorkflowRun) error {
+	return useless("run %s has ended, and its child run %s is at its clean-up: wait for that (kubectl wait --for=condition=Finished wfr/%s -n %s --timeout=-1s)",
+		was.Name, child.Name, child.Name, child.Namespace)
+}
+
 // nothingLeft says whether a run from this one would have nothing to do, as the operator finds it.
 // Which steps of a Workflow are those of spec.finally is not known here: all have to be done.
 func nothingLeft(was *v1alpha1.WorkflowRun) bool {

@@ -15,13 +15,13 @@ const (
 	// ReasonAdmissionPending (Unknown): the run was not looked at yet, or it ended before
 	// it was admitted.
 	ReasonAdmissionPending = "Pending"
-	// ReasonTenantAtCapacity (False): the tenant has as many runs under way as its LockPolicy lets
+	// ReasonTenantAtCapacity (False): the tenant has as many slots taken as its LockPolicy lets
 	// it. The message says how many, and the place in line; `kubectl syncopate why` has the place
 	// now. The end of a run, or a raised limit, wakes the next in line.
 	ReasonTenantAtCapacity = "TenantAtCapacity"
 	// ReasonTotalAtCapacity (False): the tenant may have more runs, but all tenants of its
-	// LockPolicy together have as many under way as total lets them. The next that ends makes room
-	// for the tenant that uses least of what it is guaranteed, or for its weight.
+	// LockPolicy together have as many slots taken as total lets them. The next that ends makes
+	// room for the tenant that uses least of what it is guaranteed, or for its weight.
 	ReasonTotalAtCapacity = "TotalAtCapacity"
 	// ReasonAdmissionBusy (False): strategy Lock only: others held the lock of the tenant for
 	// longer than maxWaitMillis.

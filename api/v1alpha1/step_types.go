@@ -60,19 +60,22 @@ type Step struct {
 	// +optional
 	OnFailure FailureAction `json:"onFailure,omitempty"`
 	// timeoutSeconds bounds, in seconds, one attempt of a job, from when its worker says Started.
-	// Past it the attempt failed with code Timeout. Default 3600.
+	// Past it the attempt failed with code Timeout. For jobs only: at other steps it does nothing;
+	// an approval has approval.timeoutSeconds, and a child run an activeDeadlineSeconds of its own.
+	// Default 3600.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 	// startTimeoutSeconds bounds, in seconds, the time from an attempt's dispatch until its worker
 	// says Started. A worker that never says so must answer within this time. Past it the attempt
-	// failed with code StartTimeout. Default 3600.
+	// failed with code StartTimeout. For jobs only: at other steps it does nothing. Default 3600.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
-	// retry says how often and when a failed attempt of a job is tried again.
+	// retry says how often and when a failed attempt of a job is tried again. For jobs only: at
+	// other steps it does nothing.
 	// +optional
 	Retry Retry `json:"retry,omitempty"`
 }

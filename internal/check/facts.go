@@ -238,5 +238,6 @@ type Manifest struct {
 	Name    string // as LockPolicy/batch
 	Refused string // by the API server, in a dry run, or by what the operator would do
 	Open    bool   // a part of its work is that of a Workflow, which was not looked at
+	Idle    string // fields that do nothing; "": none
 	Policy  *v1alpha1.LockPolicy
 }

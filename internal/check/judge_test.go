@@ -238,6 +238,7 @@ var cases = map[string]struct {
 	}, map[Code]Verdict{ClocksApart: Unknown}},
 
 	"a manifest refused":            {func(f *Facts) { f.Manifests[0].Refused = "no" }, map[Code]Verdict{ManifestTaken: Failed}},
+	"a manifest with idle fields":   {func(f *Facts) { f.Manifests[0].Idle = "x" }, map[Code]Verdict{ManifestTaken: Warning}},
 	"a manifest that was not tried": {func(f *Facts) { f.Manifests[0].Unread = lost }, map[Code]Verdict{ManifestTaken: Unknown}},
 }
 

@@ -3,8 +3,11 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -40,14 +43,16 @@ func passGate(d *draft) {
 		if !lockRun(d) {
 			return
 		}
-		d.st.Admission.AdmittedAt = bounds.Second(d.now)
+		d.st.Admission.AdmittedAt, d.st.Admission.SlotKeptUntil = bounds.Second(d.now), nil
 		if d.in.Policy != nil {
 			d.st.Admission.Policy = d.in.Policy.Name
 		}
 		d.event(report.Admitted(d.st.Tenant))
 	case GateUnasked:
 		d.out.Needs.Admission = true
-	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding, GateNoPolicy:
+	case GateAsked, GateBusy, GateUnavailable:
+		leaveUnlessKept(d)
+	case GateFull, GateRebuilding, GateNoPolicy:
 		leaveLockQueue(d)
 	}
 }
@@ -55,7 +60,37 @@ func passGate(d *draft) {
 // leaveLockQueue ends the wait for locks of a run that has no slot: as long as it keeps a place in
 // their queues, permits that are free are kept for it, and it cannot take them. It takes a place
 // again when its gate is open, by its age as before.
-func leaveLockQueue(d *draft) { d.st.Admission.LockWait = nil }
+func leaveLockQueue(d *draft) { d.st.Admission.LockWait, d.st.Admission.SlotKeptUntil = nil, nil }
+
+// leaveUnlessKept is leaveLockQueue where nobody says that the run has a slot. One that keeps its
+// slot has it all the same.
+func leaveUnlessKept(d *draft) {
+	if until := d.st.Admission.SlotKeptUntil; until == nil || bounds.Due(d.now, until) {
+		leaveLockQueue(d)
+	}
+}
+
+// longWait is how long a rate may keep a run waiting that holds a slot meanwhile.
+const longWait = 10 * time.Second
+
+// keepSlot decides whether a run that waits for its locks keeps its slot meanwhile: one that lost
+// its turn there before for want of a slot does, for a while, as long as nobody is before it, and
+// no rate keeps it there for long. Two kinds of lines could send it to each other for good. Whoever
+// holds the locks needs no slot.
+func keepSlot(d *draft) {
+	a, gate, answer := d.st.Admission, &d.in.Gate, d.in.Locks[""]
+	if answer.State != facts.LocksWaiting {
+		return // nobody said where it is in line
+	}
+	switch first := answer.Position == 1 && answer.Again.Before(d.now.Add(longWait)); {
+	case first && a.SlotKeptUntil == nil && gate.MayKeep:
+		a.SlotKeptUntil = bounds.Micro(d.now.Add(gate.Idle))
+	case !first || bounds.Due(d.now, a.SlotKeptUntil):
+		a.SlotKeptUntil = nil
+	default:
+		a.SlotKeptUntil = bounds.Within(a.SlotKeptUntil, d.now, gate.Idle)
+	}
+}
 
 // startQueueClock starts the queue clock.
 func startQueueClock(d *draft) {
@@ -82,7 +117,7 @@ func claimed(d *draft) bool {
 	case ClaimTaken:
 		endRun(d, report.KeyTaken(&d.in.Claim, d.st.Tenant))
 	case ClaimUnavailable:
-		leaveLockQueue(d)
+		leaveUnlessKept(d)
 	}
 	return false
 }

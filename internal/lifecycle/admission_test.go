@@ -31,12 +31,12 @@ func TestARunWaitsForItsGate(t *testing.T) {
 		"not answered yet": {Gate{State: GateAsked}, "", "Waits for admission", ""},
 		"at the limit": {
 			full(2), v1alpha1.ReasonTenantAtCapacity,
-			"Tenant team-a has 2 runs under way, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal",
+			"Tenant team-a has 2 slots taken, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal",
 		},
 		"all tenants have the total": {
 			Gate{State: GateFull, Used: 1, Limit: 2, All: 9, Total: 9, Position: 1, Waiting: 3},
 			v1alpha1.ReasonTotalAtCapacity,
-			"All tenants have 9 runs under way, of at most 9 by LockPolicy batch; tenant team-a has 1, place 1 of 3 in its line at 2026-01-02T10:00:00Z", "Normal",
+			"All tenants have 9 slots taken, of at most 9 by LockPolicy batch; tenant team-a has 1, place 1 of 3 in its line at 2026-01-02T10:00:00Z", "Normal",
 		},
 		"at a limit of 0":  {Gate{State: GateFull, Position: 1, Waiting: 1}, v1alpha1.ReasonTenantAtCapacity, "LockPolicy batch admits no runs of tenant team-a: its limit is 0", "Normal"},
 		"its lock is busy": {Gate{State: GateBusy, Cause: "tried for 2 s"}, v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant team-a is busy; tried for 2 s", "Warning"},
@@ -120,7 +120,7 @@ func TestAQueueTimeOutSaysWhatWasWaitedFor(t *testing.T) {
 	in.Now = epoch.Add(time.Minute)
 	out = Decide(in)
 	if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; outcomeOf(&out.Status) != "TimedOut/QueueTimeout" ||
-		!strings.HasPrefix(got, "not admitted within queueTimeoutSeconds (60): Tenant team-a has 2 runs under way") {
+		!strings.HasPrefix(got, "not admitted within queueTimeoutSeconds (60): Tenant team-a has 2 slots taken") {
 		t.Errorf("%s: %s", outcomeOf(&out.Status), got)
 	}
 }

@@ -141,6 +141,9 @@ func reportItems(d *draft, it *fanout.Items) {
 	if n := it.News.Later.Len(); n > 0 {
 		d.event(report.ItemsBackOff(name, &it.News.Later, it.News.DelayedBy))
 	}
+	if n := it.News.Postponed.Len(); n > 0 {
+		d.event(report.ItemsPostponed(name, &it.News.Postponed, it.News.PostponedBy))
+	}
 	if n := it.News.Failed.Len(); n > 0 {
 		d.event(report.ItemsFailed(name, &it.News.Failed, it.News.FailedBy))
 	}

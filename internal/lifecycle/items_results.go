@@ -66,10 +66,14 @@ func applyItem(d *draft, k, i int) Verdict {
 	return Applied
 }
 
-// postponeItem honours a worker's wish to be asked later about an item.
+// postponeItem honours a worker's wish to be asked later about an item. A wish is no failure: it
+// does not take the place of why items failed for good.
 func postponeItem(d *draft, it *fanout.Items, item int, r protocol.Result) {
-	if r.Error != nil {
-		noteItemError(d, it, item, workerError(r.Error), false)
+	wait := grantWait(d, r)
+	wish := report.RetryWish(r, wait)
+	if it.St.Failed == 0 {
+		e := report.OfItem(item, postponedBy(r, wish))
+		d.texts.setError(&d.st.Steps[it.Step], &e)
 	}
-	it.AskLater(item, d.now.Add(grantWait(d, r)))
+	it.AskLater(item, d.now.Add(wait), report.WishOfItem(item, wish))
 }

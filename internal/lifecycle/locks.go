@@ -35,6 +35,7 @@ func lockRun(d *draft) bool {
 	if l.refused != "" {
 		endRun(d, report.LocksRefused(l.refused, l.message))
 	}
+	keepSlot(d)
 	return l.held
 }
 
@@ -185,6 +186,9 @@ func lockWaitEnd(w *v1alpha1.LocksWait, answer *facts.LocksAnswer) time.Time {
 func lockWaits(d *draft, e *earliest) {
 	if a := d.in.Locks[""]; d.st.Admission != nil {
 		addLockWait(e, d.st.Admission.LockWait, &a)
+		if until := d.st.Admission.SlotKeptUntil; until != nil {
+			e.add(until.Time)
+		}
 	}
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
@@ -222,7 +226,7 @@ func releaseLocks(d *draft) {
 		d.st.Locks = nil
 	}
 	if over && d.st.Admission != nil {
-		d.st.Admission.LockWait = nil
+		leaveLockQueue(d)
 	}
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]

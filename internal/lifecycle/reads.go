@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"slices"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
@@ -214,4 +215,13 @@ func groupsOf(s *v1alpha1.StepStatus) []fanout.Group {
 		return nil
 	}
 	return fanout.Groups(s.ForEach)
+}
+
+// KeptUntil is until when, at the latest, a run keeps its slot while it waits for its locks; zero:
+// it keeps none.
+func KeptUntil(run *v1alpha1.WorkflowRun) time.Time {
+	if run == nil || run.Status == nil || !status.KeepsSlot(run.Status) {
+		return time.Time{}
+	}
+	return run.Status.Admission.SlotKeptUntil.Time
 }

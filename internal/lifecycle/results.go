@@ -101,14 +101,21 @@ func askLater(d *draft, i int, r protocol.Result) {
 	s := &d.st.Steps[i]
 	wait := grantWait(d, r)
 	wish := report.RetryWish(r, wait)
-	e := v1alpha1.StepError{Code: facts.CodeRetryRequested, Message: wish}
-	if r.Error != nil {
-		e = workerError(r.Error)
-	}
-	if r.Error != nil && r.RetryAfterMillis > 0 {
-		e.Message = strings.TrimPrefix(e.Message+"; "+wish, "; ")
-	}
+	e := postponedBy(r, wish)
 	d.texts.setError(s, &e)
 	backOff(d, s, wait)
 	d.event(report.StepPostponed(s, wish))
+}
+
+// postponedBy is the error of an attempt whose worker asked to be asked later: its own, with the
+// wish, or the wish alone.
+func postponedBy(r protocol.Result, wish string) v1alpha1.StepError {
+	if r.Error == nil {
+		return v1alpha1.StepError{Code: facts.CodeRetryRequested, Message: wish}
+	}
+	e := workerError(r.Error)
+	if r.RetryAfterMillis > 0 {
+		e.Message = strings.TrimPrefix(e.Message+"; "+wish, "; ")
+	}
+	return e
 }

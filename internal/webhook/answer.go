@@ -34,6 +34,8 @@ type answer struct {
 	cause   string // reason to program against: v1alpha1.ReasonTenantAtCapacity and the like
 	message string
 	retry   time.Duration // 0: not worth it
+
+	warnings []string // for who creates the run, which is let in
 }
 
 // notAsked lets a run in that the quota was not asked about.
@@ -120,7 +122,7 @@ func unanswered(err error) answer {
 // response is the answer in the words of the API server. name is that of the run.
 func (a answer) response(name string) hooks.Response {
 	if a.code == 0 {
-		return hooks.Allowed("")
+		return hooks.Allowed("").WithWarnings(a.warnings...)
 	}
 	return hooks.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: a.code, Reason: a.reason, Message: a.cause + ": " + a.message,

@@ -36,6 +36,12 @@
 // time are looked at, which namespaces share. A run that had no turn after a third of its time is
 // let in unseen, as it is without the webhook: the operator ends it as InvalidSpec.
 //
+// # What is warned of
+//
+// A run that is let in, and was made by nobody's controller, gets a warning for each field that is
+// for jobs and stands at a step of another kind, as timeoutSeconds at an approval: kubectl shows
+// it, and the run goes on without the field.
+//
 // # Guarantees
 //
 //   - Of runs of a Reject policy with one idempotency key that are created at the same time one is

@@ -104,6 +104,14 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	if field, bound := tooDeep(&run.Spec); field != "" {
 		return invalid(field, bound)
 	}
+	a := h.ofRun(ctx, req, run)
+	if a.code == 0 {
+		a.warnings = warningsOf(run)
+	}
+	return a
+}
+
+func (h *handler) ofRun(ctx context.Context, req hooks.Request, run *v1alpha1.WorkflowRun) answer {
 	limit := budgetOf(ctx)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

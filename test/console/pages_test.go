@@ -121,7 +121,7 @@ func TestThreeQuestionsTakeThreeClicks(t *testing.T) {
 		clicks []string // the texts of links, in this order
 		answer []string // what is then to be read, the first of it in the picture
 	}{
-		{"why-does-it-wait", []string{"team-a/next-report"}, []string{"the tenant has as many runs under way as its LockPolicy lets it", "place 1 of 2"}},
+		{"why-does-it-wait", []string{"team-a/next-report"}, []string{"the tenant has as many slots taken as its LockPolicy lets it", "place 1 of 2"}},
 		{"who-holds-its-lock", []string{"team-a/train-large"}, []string{"held by team-a/report"}},
 		{"what-did-the-rollout-change", []string{"Locks and policies"}, []string{"What the candidate changes", "wait.mode: Poll -> HandOff", "busyRetry.mode: Jittered -> Fixed"}},
 	} {

@@ -137,10 +137,11 @@ func (k *kube) judge(ctx context.Context, object client.Object, m *check.Manifes
 		m.Refused = said.Error()
 		return
 	}
-	problems, open := problemsOf(object)
-	switch m.Open = open; {
-	case len(problems) > 0:
-		m.Refused = "InvalidSpec: " + strings.Join(problems, "; ")
+	found := judged(object)
+	m.Open, m.Idle = found.open, strings.Join(found.idle, "; ")
+	switch {
+	case len(found.problems) > 0:
+		m.Refused = "InvalidSpec: " + strings.Join(found.problems, "; ")
 	case said != nil:
 		m.Unread = unread("a dry run", said)
 	}

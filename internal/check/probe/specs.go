@@ -14,20 +14,27 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
-// problemsOf is what the operator would refuse of an object that the API server takes. Open: part
-// of the work is that of a Workflow, which is not looked at.
-func problemsOf(object client.Object) (problems []string, open bool) {
+// judgement is what the operator makes of an object that the API server takes.
+type judgement struct {
+	problems []string // for which it is refused
+	idle     []string // fields that do nothing
+	open     bool     // a part of the work is that of a Workflow, which is not looked at
+}
+
+// judged is empty of kinds that have no work.
+func judged(object client.Object) judgement {
 	switch o := object.(type) {
 	case *v1alpha1.WorkflowRun:
-		return problemsOfRun(createdNow(o), nil, "spec."), o.Spec.WorkflowRef != nil
+		return judgedRun(createdNow(o), nil, "spec.")
 	case *v1alpha1.Workflow:
 		c := template.Unnamed(o)
-		run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
-		return append(c.Problems(), problemsOfRun(run, c.InputNames(), "spec.template.")...), false
+		j := judgedRun(c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}")), c.InputNames(), "spec.template.")
+		j.problems = append(c.Problems(), j.problems...)
+		return j
 	case *v1alpha1.Schedule:
-		return problemsOfSchedule(&o.Spec)
+		return judgedSchedule(&o.Spec)
 	default:
-		return nil, false
+		return judgement{}
 	}
 }
 
@@ -42,22 +49,27 @@ func createdNow(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	return &created
 }
 
-// problemsOfRun is what is wrong with the steps of a run, if it has some of its own, in fields that
-// begin as said.
-func problemsOfRun(run *v1alpha1.WorkflowRun, inputs []string, prefix string) []string {
+// judgedRun is of the steps of a run, if it has some of its own, in fields that begin as said.
+func judgedRun(run *v1alpha1.WorkflowRun, inputs []string, prefix string) judgement {
 	if run.Spec.WorkflowRef != nil {
-		return nil
+		return judgement{open: true}
 	}
 	plan := dag.Of(run)
 	plan.Inputs = inputs
 	problems, _ := dag.Validate(run, &plan, dag.Top, nil)
-	for i := range problems {
-		problems[i] = prefix + strings.TrimPrefix(problems[i], "spec.")
-	}
-	return problems
+	return judgement{problems: placed(problems, prefix), idle: placed(dag.ForJobs(run, &plan, dag.Top), prefix)}
 }
 
-func problemsOfSchedule(spec *v1alpha1.ScheduleSpec) (problems []string, open bool) {
+// placed are texts that begin with a field of a run's spec, which stands elsewhere.
+func placed(texts []string, prefix string) []string {
+	for i := range texts {
+		texts[i] = prefix + strings.TrimPrefix(texts[i], "spec.")
+	}
+	return texts
+}
+
+func judgedSchedule(spec *v1alpha1.ScheduleSpec) judgement {
+	var problems []string
 	if _, err := schedule.Timetable(&spec.ScheduleTiming); err != nil {
 		problems = append(problems, err.Error())
 	}
@@ -66,8 +78,9 @@ func problemsOfSchedule(spec *v1alpha1.ScheduleSpec) (problems []string, open bo
 	}
 	run, err := schedule.RunSpec(&spec.RunTemplate)
 	if err != nil {
-		return append(problems, "spec.runTemplate.spec: "+err.Error()), false
+		return judgement{problems: append(problems, "spec.runTemplate.spec: "+err.Error())}
 	}
-	found := problemsOfRun(createdNow(&v1alpha1.WorkflowRun{Spec: run}), nil, "spec.runTemplate.spec.")
-	return append(problems, found...), run.WorkflowRef != nil
+	j := judgedRun(createdNow(&v1alpha1.WorkflowRun{Spec: run}), nil, "spec.runTemplate.spec.")
+	j.problems = append(problems, j.problems...)
+	return j
 }

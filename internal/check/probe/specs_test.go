@@ -29,14 +29,14 @@ func TestTheSamplesCanBeJudged(t *testing.T) {
 			t.Errorf("%s: %d objects, %v", filepath.Base(name), len(objects), err)
 		}
 		for _, o := range objects {
-			if problems, _ := problemsOf(o); len(problems) > 0 {
-				t.Errorf("%s: %q", filepath.Base(name), problems)
+			if j := judged(o); len(j.problems)+len(j.idle) > 0 {
+				t.Errorf("%s: %+v", filepath.Base(name), j)
 			}
 		}
 	}
 }
 
-// mutation: problemsOf that leaves a kind, or a part of it, to the API server makes this fail.
+// mutation: judged that leaves a kind, or a part of it, to the API server makes this fail.
 func TestWhatTheOperatorRefusesIsFoundInAManifest(t *testing.T) {
 	const cycle = "steps: [{name: a, dependsOn: [b], job: {topic: t}}, {name: b, dependsOn: [a], job: {topic: t}}]"
 	const cron = "cron: ['0 1 * * *'], "
@@ -66,10 +66,30 @@ func TestWhatTheOperatorRefusesIsFoundInAManifest(t *testing.T) {
 			if err != nil || len(objects) != 1 {
 				t.Fatalf("%d objects, %v", len(objects), err)
 			}
-			problems, open := problemsOf(objects[0])
-			if got := strings.Join(problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) || open != c.open {
-				t.Errorf("%q, a part of it is elsewhere: %t", got, open)
+			j := judged(objects[0])
+			if got := strings.Join(j.problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) || j.open != c.open {
+				t.Errorf("%q, a part of it is elsewhere: %t", got, j.open)
 			}
 		})
+	}
+}
+
+// mutation: judged that does not look for fields of jobs in one of the kinds makes this fail.
+func TestFieldsThatDoNothingAreFoundInAManifest(t *testing.T) {
+	const steps = "steps: [{name: a, job: {topic: t}, timeoutSeconds: 60}, {name: b, approval: {}, timeoutSeconds: 60}]"
+	const says = "steps[1].timeoutSeconds: it is for jobs; an approval has approval.timeoutSeconds"
+	for kind, c := range map[string]struct{ spec, want string }{
+		"WorkflowRun": {"{" + steps + "}", "spec." + says},
+		"Workflow":    {"{template: {" + steps + "}}", "spec.template." + says},
+		"Schedule":    {"{cron: ['0 1 * * *'], runTemplate: {spec: {" + steps + "}}}", "spec.runTemplate.spec." + says},
+		"Semaphore":   {"{permits: 1}", ""},
+	} {
+		objects, err := Manifests(strings.NewReader("apiVersion: syncopate.dev/v1alpha1\nmetadata: {name: a}\nkind: " + kind + "\nspec: " + c.spec))
+		if err != nil || len(objects) != 1 {
+			t.Fatalf("%s: %d objects, %v", kind, len(objects), err)
+		}
+		if j := judged(objects[0]); strings.Join(j.idle, "; ") != c.want || len(j.problems) > 0 {
+			t.Errorf("%s: %+v", kind, j)
+		}
 	}
 }

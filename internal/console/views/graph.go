@@ -138,6 +138,7 @@ func bar(items *runview.Items, x, width int) []Segment {
 		{items.BackingOff, "warn", "backing off"},
 		{items.Running, "busy", "running"},
 		{items.Dispatched, "wait", "waiting for workers"},
+		{items.Aside, "warn", "with a dead letter as answer"},
 		{items.Locking, "wait", "waiting for locks"},
 		{int(items.Pending), "idle", "to begin"},
 	} {

@@ -153,7 +153,10 @@ func (p *pass) askAbout(ctx context.Context, d lifecycle.Decision) bool {
 // moment ago. A place in its line stays.
 func askSlot(ctx context.Context, p *pass) (slots.Answer, error) {
 	if !p.deleted.Closes(p.tenantName()) {
-		return p.r.Slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+		may, idle := p.mem.slot.Idle(p.run, p.r.Clock.Now())
+		answer, err := p.r.Slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+		answer.Gate.MayKeep, answer.Gate.Idle = may, idle
+		return answer, err
 	}
 	answer, again := p.deleted.Answer(p.r.Clock.Now())
 	p.later = pacing.Earliest(p.later, again)

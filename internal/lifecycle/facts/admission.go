@@ -12,7 +12,7 @@ const (
 	GateUnasked     GateState = iota // it was not asked; Needs.Admission says that it has to be
 	GateAsked                        // it was asked, and its answer will wake the run: what is said of it stands
 	GateOpen                         // the run may be admitted by this decision: it has a slot, or there is no limit
-	GateFull                         // the tenant has as many runs under way as it may
+	GateFull                         // all slots of the tenant are taken
 	GateBusy                         // strategy Lock: the lock of the tenant was not to be had
 	GateUnavailable                  // it could not be asked
 	GateRebuilding                   // it lost its data, and admits nobody until the runs are counted again
@@ -22,16 +22,22 @@ const (
 // Gate is what the tenant's gate answered, after the run of this decision was read.
 type Gate struct {
 	State    GateState
-	Used     int    // runs of the tenant that are under way under the policy
+	Used     int    // slots of the tenant under the policy that are taken: by runs under way, or kept by one that waits for its locks
 	Limit    int    // how many may be
 	Position int    // of the run in line, from 1
 	Waiting  int    // runs in line
 	Ahead    string // namespace/name of the run just ahead; "" for the first
-	All      int    // runs of all tenants that share a total, under way or about to be created
+	All      int    // slots that all tenants who share a total have taken, or reserved
 	Total    int    // how many there may be; 0: they share none
 	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people; GateNoPolicy: the policy's name
 
 	Until time.Time // GateNoPolicy: for how long the run waits for the policy
+
+	// MayKeep says that the run may keep its slot from now on while it is first in the queues of
+	// its locks: it was there before, and had to leave them as it had no slot. Idle is for how
+	// long, at the most.
+	MayKeep bool
+	Idle    time.Duration
 }
 
 // ClaimState is what became of a run's claim of its idempotency key.

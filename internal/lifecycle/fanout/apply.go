@@ -93,17 +93,20 @@ func (it *Items) Fail(item int, code string, final bool, now time.Time) (forGood
 		at = now.Add(retry.Backoff(it.spec.Retry.Backoff, g.Failures, it.JobID(item, g.Attempt)))
 		it.waits[g.history()] = at
 	}
+	it.News.Later.Add(item)
 	it.backOff(item, g, at)
 	return false
 }
 
-// AskLater has an item tried again at a moment, without a failure.
-func (it *Items) AskLater(item int, until time.Time) {
+// AskLater has an item tried again at a moment, without a failure. said is who asked for that, as
+// the event has it.
+func (it *Items) AskLater(item int, until time.Time, said string) {
+	it.News.Postponed.Add(item)
+	it.News.PostponedBy = said
 	it.backOff(item, it.groups[it.find(item)], until)
 }
 
 func (it *Items) backOff(item int, g Group, until time.Time) {
-	it.News.Later.Add(item)
 	it.take(item)
 	it.put(item, waiting(g, until))
 }

@@ -43,7 +43,9 @@ type Items struct {
 // News is what this decision did to items, for the events about it.
 type News struct {
 	Failed, Later       itemset.Set
-	FailedBy, DelayedBy string // the last error
+	FailedBy, DelayedBy string      // the last error
+	Postponed           itemset.Set // their workers asked for that
+	PostponedBy         string      // the last one, with what it asked for
 }
 
 // Read are the items of a step by its status. What cannot be read was not written by Decide, and is

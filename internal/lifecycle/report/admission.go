@@ -80,7 +80,8 @@ func head(message string) string {
 
 const momentSeparator = "; "
 
-// whyNotAdmitted is the reason and message of Admitted=False; "" if nobody was asked.
+// whyNotAdmitted is the reason and message of Admitted=False; "" if nobody was asked, or who gave
+// no answer is not what a run with a slot waits for.
 func (r *Report) whyNotAdmitted() (reason, message string) {
 	at := r.now.UTC().Format(time.RFC3339)
 	switch {
@@ -88,10 +89,10 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(r.in.Lock.Message, bounds.MaxMessageChars/2)
 	case r.in.Template.Missing != "" || r.in.Parent != nil:
 		return r.whatIsMissing()
-	case r.in.Claim.State == facts.ClaimUnavailable:
+	case r.in.Claim.State == facts.ClaimUnavailable && !status.KeepsSlot(r.st):
 		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + bounds.Cut(r.in.Claim.Cause, bounds.MaxMessageChars/2)
 	}
-	if reason, message = r.whyNotLocked(at); reason != "" {
+	if reason, message = r.whyNotLocked(at); reason != "" || status.KeepsSlot(r.st) {
 		return reason, message
 	}
 	return r.whyNoSlot(at)
@@ -124,7 +125,7 @@ func (r *Report) capacity(at string) (reason, message string) {
 		policy = r.in.Policy.Name
 	}
 	if g.Used < g.Limit && g.Total > 0 {
-		text := fmt.Sprintf("All tenants have %d runs under way, of at most %d by LockPolicy %s%stenant %s has %d, place %d of %d in its line at %s",
+		text := fmt.Sprintf("All tenants have %d slots taken, of at most %d by LockPolicy %s%stenant %s has %d, place %d of %d in its line at %s",
 			g.All, g.Total, policy, momentSeparator, r.st.Tenant, g.Used, g.Position, g.Waiting, at)
 		return v1alpha1.ReasonTotalAtCapacity, bounds.Cut(text, bounds.MaxMessageChars)
 	}
@@ -136,7 +137,7 @@ func (r *Report) capacityText(policy, at string) string {
 	if g.Limit == 0 {
 		return fmt.Sprintf("LockPolicy %s admits no runs of tenant %s: its limit is 0", policy, r.st.Tenant)
 	}
-	text := fmt.Sprintf("Tenant %s has %d runs under way, of at most %d by LockPolicy %s%splace %d of %d in line at %s",
+	text := fmt.Sprintf("Tenant %s has %d slots taken, of at most %d by LockPolicy %s%splace %d of %d in line at %s",
 		r.st.Tenant, g.Used, g.Limit, policy, momentSeparator, g.Position, g.Waiting, at)
 	if g.Ahead != "" {
 		text += ", behind " + g.Ahead

@@ -5,12 +5,14 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -26,19 +28,19 @@ func (r *Report) lacksRoom() bool {
 	return !r.in.NoRoom.IsZero() && (r.found.OutputsLack || r.found.Assembling || r.inFlight())
 }
 
-// inFlight says whether an attempt is in flight.
+// inFlight says whether an attempt is in flight, but for those whose answer is put aside.
 func (r *Report) inFlight() bool {
-	in := map[v1alpha1.StepPhase]int{}
 	for i := range r.st.Steps {
 		s := &r.st.Steps[i]
-		if status.WithWorker(s) && s.DeadLetter == "" {
-			in[s.Phase]++
-		}
-		if r.items[i] != nil {
-			r.items[i].Phases(in)
+		if status.WithWorker(s) && s.DeadLetter == "" || slices.ContainsFunc(r.items[i].Groups(), unanswered) {
+			return true
 		}
 	}
-	return in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0
+	return false
+}
+
+func unanswered(g fanout.Group) bool {
+	return status.InFlight(g.Phase) && g.DeadLetter == "" && g.Set.Len() > 0
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // deadLetters is about results that are put aside: those that were rejected, and those that the
@@ -30,7 +31,7 @@ func (r *Report) deadLetters() {
 	for i := range fresh {
 		dead := &fresh[i]
 		l.add(fmt.Sprintf("Result of step %s, attempt %d: put aside after %d failed deliveries, the last one with: %s",
-			dead.ID.Step, dead.ID.Attempt, dead.Failures, bounds.Printable(dead.Cause, bounds.MaxMessageChars/2)))
+			stepOf(dead.ID), dead.ID.Attempt, dead.Failures, bounds.Printable(dead.Cause, bounds.MaxMessageChars/2)))
 	}
 	message := l.text(bounds.MaxMessageChars)
 	c := status.Condition(r.st, v1alpha1.ConditionDeadLettered)
@@ -38,4 +39,12 @@ func (r *Report) deadLetters() {
 		r.warn(v1alpha1.ReasonDeliveriesExhausted, message)
 	}
 	r.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonDeliveriesExhausted, message)
+}
+
+// stepOf names the step of an attempt, and its item if it has one.
+func stepOf(id protocol.JobID) string {
+	if id.Item == protocol.NoItem {
+		return id.Step
+	}
+	return id.Step + ", item " + id.Item
 }

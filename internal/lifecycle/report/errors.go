@@ -80,6 +80,11 @@ func RetryWish(r protocol.Result, wait time.Duration) string {
 	return text
 }
 
+// WishOfItem is RetryWish with the item.
+func WishOfItem(item int, wish string) string {
+	return fmt.Sprintf("the worker of item %d %s", item, wish)
+}
+
 // RejectedResult says which result is unusable, and why.
 func RejectedResult(s *v1alpha1.StepStatus, why string) string {
 	return fmt.Sprintf("result of step %s, attempt %d: %s", s.Name, s.Attempt, why)

@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
@@ -91,20 +92,29 @@ func ItemsSucceeded(step string, st *v1alpha1.ForEachStatus) Event {
 
 // ItemsBackOff is the event of items whose attempts failed in this decision, with the last error.
 func ItemsBackOff(step string, items *itemset.Set, last string) Event {
-	return itemsEvent("ItemsBackingOff", step, items, "are tried again", last)
+	return newEvent(EventWarning, "ItemsBackingOff", itemsText(step, items, "are tried again", last))
+}
+
+// ItemsPostponed is the event of items whose workers asked in this decision to be asked later; last
+// is the last of them, from WishOfItem.
+func ItemsPostponed(step string, items *itemset.Set, last string) Event {
+	return newDetail("ItemsBackingOff", itemsText(step, items, "come again", last))
 }
 
 // ItemsFailed is the event of items that failed for good in this decision, with the last error.
 func ItemsFailed(step string, items *itemset.Set, last string) Event {
-	return itemsEvent("ItemsFailed", step, items, "failed", last)
+	return newEvent(EventWarning, "ItemsFailed", itemsText(step, items, "failed", last))
 }
 
-func itemsEvent(reason, step string, items *itemset.Set, what, last string) Event {
-	text := fmt.Sprintf("Step %s: items %s %s", step, items.String(), what)
+// itemsText is bounded by leaving out items: status lists them, and the cause is nowhere else once
+// the next one has its place.
+func itemsText(step string, items *itemset.Set, what, last string) string {
+	begin, end := fmt.Sprintf("Step %s: items ", step), " "+what
 	if last != "" {
-		text += "; " + last
+		end += "; " + last
 	}
-	return newEvent(EventWarning, reason, bounds.Cut(text, bounds.MaxMessageChars))
+	room := bounds.MaxMessageChars - utf8.RuneCountInString(begin+end)
+	return bounds.Cut(begin+listOf(items, room)+end, bounds.MaxMessageChars)
 }
 
 // Ended is the event of a run that ended, or of what went wrong while its finally steps ran.

@@ -10,6 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // LocksTaken is the event of locks that a run or a step has from now on.
@@ -58,13 +59,14 @@ func heldBy(a *facts.LocksAnswer) string {
 	return "; it is held by " + strings.Join(a.Holders, ", ")
 }
 
-// locksText says what is waited for; what comes after the first semicolon is of one moment.
-func locksText(a *facts.LocksAnswer, at string) string {
+// locksText says what is waited for, and whether with a slot; what comes after the first semicolon
+// is of one moment.
+func locksText(a *facts.LocksAnswer, kept, at string) string {
 	place := fmt.Sprintf("place %d of %d in its queue at %s", a.Position, a.Queued, at)
 	if a.Position == 0 {
 		place = "no place in a queue at " + at + ", as more permits are asked for than there are"
 	}
-	text := "Waits for lock " + a.Lock + momentSeparator + place
+	text := "Waits for lock " + a.Lock + kept + momentSeparator + place
 	if len(a.Holders) > 0 {
 		text += ", held by " + strings.Join(a.Holders, ", ")
 	}
@@ -116,11 +118,19 @@ func (r *Report) whyNotLocked(at string) (reason, message string) {
 	switch {
 	case r.in.Gate.State != facts.GateOpen:
 	case a.State == facts.LocksWaiting:
-		return v1alpha1.ReasonWaitingForLock, locksText(&a, at)
+		return v1alpha1.ReasonWaitingForLock, locksText(&a, keptText(r.st), at)
 	case a.State == facts.LocksUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "Locks cannot be taken now" + momentSeparator + bounds.Cut(a.Cause, bounds.MaxMessageChars/2)
 	}
 	return "", ""
+}
+
+// keptText says that a run keeps its slot while it waits for its locks; "": it does not.
+func keptText(st *v1alpha1.WorkflowRunStatus) string {
+	if !status.KeepsSlot(st) {
+		return ""
+	}
+	return ", and keeps its slot of the tenant until " + bounds.TimeText(st.Admission.SlotKeptUntil)
 }
 
 // lockWaitText says what a step waits for that could begin; "": it could not.

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
@@ -39,7 +41,7 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		case s.ChildRun != nil:
 			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, bounds.TimeText(s.StartedAt), more)
 		case status.IsForEach(s):
-			return itemsText(s) + itemsWaitText(s) + more
+			return itemsStateText(s) + itemsWaitText(s) + asideItemsText(s) + more
 		}
 		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, bounds.TimeText(s.StartedAt), s.Attempt, asideText(s))
 	case v1alpha1.StepDispatched:
@@ -67,8 +69,27 @@ func asideText(s *v1alpha1.StepStatus) string {
 	return ": its answer is a dead letter"
 }
 
-// itemsText tells how far the items of a step are.
-func itemsText(s *v1alpha1.StepStatus) string {
+// asideItemsText is asideText for the items of a step.
+func asideItemsText(s *v1alpha1.StepStatus) string {
+	var aside itemset.Set
+	groups := fanout.Groups(s.ForEach)
+	for k := range groups {
+		if groups[k].DeadLetter != "" {
+			aside = aside.Union(groups[k].Set)
+		}
+	}
+	switch aside.Len() {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", the answer of item %s is a dead letter", aside.String())
+	default:
+		return fmt.Sprintf(", the answers of items %s are dead letters", listOf(&aside, bounds.MaxMessageChars/4))
+	}
+}
+
+// itemsStateText tells how far the items of a step are.
+func itemsStateText(s *v1alpha1.StepStatus) string {
 	f := s.ForEach
 	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, bounds.TimeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
 	if f.Failed > 0 {
@@ -168,4 +189,15 @@ func (l *list) text(limit int) string {
 		b.WriteString(part)
 	}
 	return bounds.Cut(b.String(), limit)
+}
+
+// listOf is a set as a text of so many characters, with how many there are if it is cut.
+func listOf(items *itemset.Set, room int) string {
+	text := items.String()
+	if len(text) <= room {
+		return text
+	}
+	more := fmt.Sprintf(",... (%d in all)", items.Len())
+	text = text[:max(0, room-len(more))]
+	return text[:max(0, strings.LastIndexByte(text, ','))] + more
 }

@@ -190,7 +190,7 @@ func fullText(topic string) string {
 // in its groups.
 func WaitsForWorker(s *v1alpha1.StepStatus, groups []fanout.Group) bool {
 	for k := range groups {
-		if g := &groups[k]; g.Phase == v1alpha1.StepDispatched && g.Set.Len() > 0 {
+		if g := &groups[k]; g.Phase == v1alpha1.StepDispatched && g.DeadLetter == "" && g.Set.Len() > 0 {
 			return true
 		}
 	}

@@ -81,6 +81,11 @@ func Admitted(st *v1alpha1.WorkflowRunStatus) bool {
 	return st.Admission != nil && st.Admission.AdmittedAt != nil
 }
 
+// KeepsSlot says whether the run keeps a slot of its tenant while it waits for its locks.
+func KeepsSlot(st *v1alpha1.WorkflowRunStatus) bool {
+	return st.Admission != nil && st.Admission.SlotKeptUntil != nil
+}
+
 // Finished says whether the run ended, in whichever way.
 func Finished(run *v1alpha1.WorkflowRun) bool {
 	return run != nil && run.Status != nil && run.Status.CompletedAt != nil

@@ -22,6 +22,7 @@ type Items struct {
 	BackingOff  int    `json:"backingOff"`
 	Locking     int    `json:"locking,omitempty"` // waits for its locks
 	Pending     int32  `json:"pending"`           // did not begin
+	Aside       int    `json:"aside,omitempty"`   // in flight, and their answer is a dead letter
 }
 
 // items counts those of a step; nil: it has none, or did not begin.
@@ -36,12 +37,14 @@ func (s *step) items() *Items {
 		if err != nil {
 			continue
 		}
-		switch f.Groups[i].Phase {
-		case v1alpha1.StepRunning:
+		switch g := &f.Groups[i]; {
+		case g.DeadLetter != "":
+			n.Aside += set.Len()
+		case g.Phase == v1alpha1.StepRunning:
 			n.Running += set.Len()
-		case v1alpha1.StepDispatched:
+		case g.Phase == v1alpha1.StepDispatched:
 			n.Dispatched += set.Len()
-		case v1alpha1.StepPending:
+		case g.Phase == v1alpha1.StepPending:
 			n.Locking += set.Len()
 		default:
 			n.BackingOff += set.Len()
@@ -66,7 +69,7 @@ func (n *Items) text() string {
 	for _, part := range []struct {
 		count int
 		what  string
-	}{{n.Running, "running"}, {n.Dispatched, "waiting for workers"}, {n.BackingOff, "backing off"}, {n.Locking, "waiting for locks"}, {int(n.Pending), "to begin"}} {
+	}{{n.Running, "running"}, {n.Dispatched, "waiting for workers"}, {n.Aside, "with a dead letter as answer"}, {n.BackingOff, "backing off"}, {n.Locking, "waiting for locks"}, {int(n.Pending), "to begin"}} {
 		if part.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
 		}
@@ -95,11 +98,25 @@ func (s *step) itemMoments(suspended bool) []Moment {
 	return all
 }
 
+// asideText says that nobody works at an attempt of a step any more; "": somebody may.
+func (s *step) asideText() string {
+	if s.status.DeadLetter == "" {
+		return ""
+	}
+	return "its answer is a dead letter"
+}
+
+// aside says whether nobody works at a step in flight any more: the answers are dead letters.
+func (s *step) aside() bool {
+	n := s.items()
+	return s.status.DeadLetter != "" || n != nil && n.Aside > 0 && n.Running+n.Dispatched == 0
+}
+
 // waitsSince is when the items that wait for workers were dispatched first; nil: none waits.
 func (s *step) waitsSince() *time.Time {
 	var since *time.Time
 	for i := range s.status.ForEach.Groups {
-		if g := &s.status.ForEach.Groups[i]; g.Phase == v1alpha1.StepDispatched {
+		if g := &s.status.ForEach.Groups[i]; g.Phase == v1alpha1.StepDispatched && g.DeadLetter == "" {
 			since = earlier(since, microTime(g.DispatchedAt))
 		}
 	}

@@ -28,11 +28,11 @@ func meanings() map[string]map[string]meaning {
 			v1alpha1.ReasonAdmissionPending: {text: "waits for admission"},
 			v1alpha1.ReasonSuspended:        {text: "is not admitted while spec.suspend is set"},
 			v1alpha1.ReasonTenantAtCapacity: {
-				text: "the tenant has as many runs under way as its LockPolicy lets it",
+				text: "the tenant has as many slots taken as its LockPolicy lets it",
 				help: "to see who uses the slots: kubectl syncopate tenants",
 			},
 			v1alpha1.ReasonTotalAtCapacity: {
-				text: "all tenants together have as many runs under way as the LockPolicy lets them",
+				text: "all tenants together have as many slots taken as the LockPolicy lets them",
 				help: "to see who uses the slots, and who lends from whom: kubectl syncopate tenants",
 			},
 			v1alpha1.ReasonWaitingForLock: {

@@ -28,7 +28,7 @@ type Tenant struct {
 	Limit *int `json:"limit,omitempty"`
 	// LimitKnown says whether an absent limit means that there is none.
 	LimitKnown bool       `json:"limitKnown"`
-	Used       int        `json:"used"`    // runs under way
+	Used       int        `json:"used"`    // slots taken: runs under way, and those that keep a slot while they wait for their locks
 	Waiting    int        `json:"waiting"` // runs in line
 	Oldest     *time.Time `json:"oldestWaiting,omitempty"`
 	// Guaranteed and Weight are the tenant's share of Total, which all tenants of the policy have
@@ -57,7 +57,7 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 		st := statusOf(run)
 		switch {
 		case hasSlot(run):
-			of(account{st.Admission.Policy, st.Tenant}).Used++
+			of(account{slotPolicy(run, lineOf), st.Tenant}).Used++
 		case queued(run):
 			of(account{lineOf(run), st.Tenant}).wait(utc(queuedAt(run)))
 		}
@@ -119,14 +119,29 @@ func (t *Tenant) wait(since *time.Time) {
 	}
 }
 
-// hasSlot says whether a run is under way in a slot of its own: a child run is in that of its root.
+// hasSlot says whether a run has a slot of its own, as it is under way, or keeps one while it waits
+// for its locks. A child run is in that of its root.
 func hasSlot(run *v1alpha1.WorkflowRun) bool {
 	st := statusOf(run)
-	return st.Parent == nil && st.CompletedAt == nil && st.Admission != nil && st.Admission.AdmittedAt != nil
+	return st.Parent == nil && st.CompletedAt == nil && st.Admission != nil && (st.Admission.AdmittedAt != nil || idle(run))
+}
+
+// idle says whether a run keeps a slot while it waits for its locks.
+func idle(run *v1alpha1.WorkflowRun) bool {
+	a := statusOf(run).Admission
+	return a != nil && a.AdmittedAt == nil && a.SlotKeptUntil != nil
+}
+
+// slotPolicy is the policy of a run's slot.
+func slotPolicy(run *v1alpha1.WorkflowRun, lineOf func(*v1alpha1.WorkflowRun) string) string {
+	if idle(run) {
+		return lineOf(run)
+	}
+	return statusOf(run).Admission.Policy
 }
 
 // queued says whether a run waits in its tenant's line to be admitted. One that waits for locks
-// across runs gave its slot back, and has no place there.
+// across runs gave its slot back, or keeps it, and has no place there.
 func queued(run *v1alpha1.WorkflowRun) bool {
 	return statusOf(run).Phase == v1alpha1.RunQueued && statusOf(run).Parent == nil && lockWait(statusOf(run)) == nil
 }
@@ -226,7 +241,8 @@ type Place struct {
 	Position int    `json:"position"` // from 1
 	Of       int    `json:"of"`
 	Ahead    string `json:"ahead,omitempty"` // namespace/name of the run just ahead
-	Used     int    `json:"used"`
+	Used     int    `json:"used"`            // slots of the tenant that are taken
+	Idle     string `json:"idle,omitempty"`  // namespace/name of a run that keeps one while it waits for its locks; "": none does
 	Limit    *int   `json:"limit,omitempty"`
 }
 
@@ -245,8 +261,11 @@ func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []
 		other := &runs[i]
 		switch {
 		case statusOf(other).Tenant != tenant:
-		case hasSlot(other) && statusOf(other).Admission.Policy == line:
+		case hasSlot(other) && slotPolicy(other, lineOf) == line:
 			place.Used++
+			if idle(other) {
+				place.Idle = other.Namespace + "/" + other.Name
+			}
 		case queued(other) && lineOf(other) == line:
 			waiting = append(waiting, other)
 		}
@@ -277,7 +296,10 @@ func (p *Place) text() string {
 		text += ", behind " + p.Ahead
 	}
 	if p.Limit != nil {
-		text += fmt.Sprintf("; %d of at most %d runs of the tenant are under way", p.Used, *p.Limit)
+		text += fmt.Sprintf("; %d of at most %d slots of the tenant are taken", p.Used, *p.Limit)
+	}
+	if p.Idle != "" {
+		text += ", one by " + p.Idle + ", which waits for its locks"
 	}
 	return text
 }

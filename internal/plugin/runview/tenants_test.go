@@ -97,6 +97,31 @@ free     -              none    1      0         -
 	}
 }
 
+// A slot that a run keeps while it waits for a lock is taken, and whoever waits for it
+// sees by whom.
+//
+// mutations: hasSlot without idle, slotPolicy that looks at the admission alone, and a place that
+// does not name the run, make this fail.
+func TestASlotThatIsKeptIdleIsSeen(t *testing.T) {
+	kept := waiting("idle", "acme", 1, 0)
+	kept.Status.Admission.LockWait = &v1alpha1.LocksWait{Lock: "gpus", StartedAt: *kept.Status.Admission.QueuedAt}
+	kept.Status.Admission.SlotKeptUntil = &metav1.MicroTime{Time: midnight.Add(time.Hour)}
+	back := *kept.DeepCopy() // gave its slot back
+	back.Name, back.Status.Admission.SlotKeptUntil = "back", nil
+	runs := []v1alpha1.WorkflowRun{kept, waiting("w", "acme", 7, 0), back}
+	got := Tenants(runs, batch(1))
+	if len(got) != 1 || got[0].Policy != "batch-policy" || got[0].Used != 1 || got[0].Waiting != 1 {
+		t.Errorf("%+v", got)
+	}
+	want := "place 1 of 1 in line now; 1 of at most 1 slots of the tenant are taken, one by team-a/idle, which waits for its locks"
+	if diff := cmp.Diff(want, PlaceOf(&runs[1], runs, batch(1)).text()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if p := PlaceOf(&runs[0], runs, batch(1)); p != nil {
+		t.Errorf("with a slot it has place %+v", p)
+	}
+}
+
 func TestTenantsShowWhoLends(t *testing.T) {
 	policies := batch(9)
 	policies[0].Spec.Admission.Total = &v1alpha1.AdmissionTotal{MaxConcurrentRuns: 3}
@@ -137,7 +162,7 @@ func TestThePlaceInLine(t *testing.T) {
 			if i > 0 {
 				want += ", behind team-a/" + []string{"urgent", "early-a", "early-b", "late"}[i-1]
 			}
-			want += "; 2 of at most 2 runs of the tenant are under way"
+			want += "; 2 of at most 2 slots of the tenant are taken"
 			if diff := cmp.Diff(want, PlaceOf(&runs[k], runs, batch(2)).text()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}

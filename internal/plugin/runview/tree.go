@@ -194,7 +194,7 @@ func (g *grower) state(s *step) string {
 	case v1alpha1.StepFailed:
 		return join(cause, s.items().text(), s.before(), s.shrug())
 	case v1alpha1.StepRunning, v1alpha1.StepSucceeded: // why an approval failed is its error
-		return join(s.items().text(), g.family.child(s), cause, s.decided(g.now), s.before())
+		return join(s.asideText(), s.items().text(), g.family.child(s), cause, s.decided(g.now), s.before())
 	default:
 		return cmp.Or(s.waiting(g.now), cause) // cause: the phase is one of a newer operator
 	}
@@ -208,6 +208,9 @@ func (s *step) before() string {
 }
 
 func (s *step) waitsForWorker(now time.Time) string {
+	if text := s.asideText(); text != "" {
+		return join(text, s.before())
+	}
 	text := "waits for a worker"
 	if at := microTime(s.status.DispatchedAt); at != nil {
 		text += " since " + when(*at, now)

@@ -159,6 +159,9 @@ func (v *viewer) running() (string, *time.Time) {
 	var since *time.Time
 	for i := range v.all {
 		s := &v.all[i]
+		if s.aside() {
+			continue
+		}
 		switch s.status.Phase {
 		case v1alpha1.StepRunning:
 			if n := s.items(); n != nil && n.Running == 0 && n.Dispatched > 0 {

@@ -43,6 +43,11 @@ func (v *viewer) placeless(s *step) bool {
 
 func (v *viewer) stepFact(s *step) (Fact, bool) {
 	f := Fact{About: "step " + s.spec.Name}
+	if text := s.asideText(); text != "" {
+		f.Text = fmt.Sprintf("%s (attempt %d)", text, s.status.Attempt)
+		f.Until, f.Then = s.timeout()
+		return f, true
+	}
 	switch s.status.Phase {
 	case v1alpha1.StepPending:
 		if w := s.status.LockWait; w != nil {

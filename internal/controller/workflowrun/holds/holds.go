@@ -27,7 +27,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -60,9 +59,6 @@ type State struct {
 // Kept says whether a part that is over keeps what it has, for a child run that is at its clean-up.
 // Release is to be called again.
 func (st *State) Kept() bool { return st.kept }
-
-// longWait is how long a rate may keep a run waiting that holds a slot meanwhile.
-const longWait = 10 * time.Second
 
 // Asked is what became of the questions of a pass, by part; "" is the run.
 type Asked map[string]lifecycle.LocksAnswer
@@ -216,9 +212,3 @@ func (h *Holds) drop(ctx context.Context, st *State, now string, all []store.Dro
 
 // WaitsForOwn says whether the run itself waits for its locks: it needs no slot meanwhile.
 func (a Asked) WaitsForOwn() bool { return a[""].State == lifecycle.LocksWaiting }
-
-// FirstForOwn says whether the run waits, nobody is before it in line, and no rate keeps it there
-// for long.
-func (a Asked) FirstForOwn(now time.Time) bool {
-	return a.WaitsForOwn() && a[""].Position == 1 && a[""].Again.Before(now.Add(longWait))
-}

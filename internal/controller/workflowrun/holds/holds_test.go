@@ -110,13 +110,11 @@ func wantDropped(t *testing.T, f *fakeLocks, want ...store.Dropping) {
 	}
 }
 
-// mutations: WaitsForOwn that looks at all steps, and FirstForOwn by any place, or that does not
-// look at a rate, or that takes any for long, make this fail.
+// mutation: WaitsForOwn that looks at all steps.
 func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	f := &fakeLocks{answer: locks.Answer{TTL: time.Minute, LocksAnswer: store.LocksAnswer{
 		State: store.LocksWaiting, Lock: "gpu/eu", Position: 2, Waiting: 5, Ahead: "ns/a", Holders: []string{"ns/b"},
 	}}}
-	now := time.Now()
 	asked, err := ask(t, &Holds{Locks: f}, &State{}, runAt(1), "s")
 	if err != nil {
 		t.Fatal(err)
@@ -134,15 +132,8 @@ func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	if asked.WaitsForOwn() {
 		t.Error("a step that waits is no run that waits")
 	}
-	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn() || asked.FirstForOwn(now) {
-		t.Error("the run waits, behind another, and needs no slot meanwhile")
-	}
-	f.answer.Position = 1
-	for again, first := range map[time.Time]bool{{}: true, now.Add(time.Second): true, now.Add(time.Hour): false} {
-		f.answer.Again = again
-		if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); asked.FirstForOwn(now) != first {
-			t.Errorf("it is first, and is to ask again at %v: %v", again, !first)
-		}
+	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn() {
+		t.Error("the run waits, and needs no slot meanwhile")
 	}
 }
 

@@ -9,9 +9,8 @@
 //
 // What a pass has asked for is remembered (State) until it is released: when the run ended, was
 // deleted, was suspended before its admission, is governed by another policy, or waits for its
-// locks (AwaitLocks). What a
-// dead process had taken is released by its successor, from status, or by the resync of
-// the quota controller.
+// locks and does not keep its slot meanwhile (AwaitLocks, State.Idle). What a dead process had
+// taken is released by its successor, from status, or by the resync of the quota controller.
 //
 // A LockPolicy that is deleted may be on its way back, so the gate of runs that it limits stays
 // closed for half a minute (Policies).

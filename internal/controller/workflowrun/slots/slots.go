@@ -54,7 +54,34 @@ type State struct {
 	// turnLost says that the run was in the queues of its locks, and had to leave them as it had no
 	// slot. Its next process finds that out anew.
 	turnLost bool
+	inVain   int       // how often it kept a slot for as long as it may
+	over     time.Time // when that was over the last time
+	restsTo  time.Time // it keeps none before
 }
+
+const (
+	// leastIdle is for how long a run that waits for its locks keeps a slot in vain,
+	// the first time.
+	leastIdle = time.Minute
+	// restFactor is for how many times as long it gives its slot back then.
+	restFactor = 4
+	// mostDoubled keeps what is doubled in its range: it is a year.
+	mostDoubled = 19
+)
+
+// Idle says whether a run, as it was read, may keep its slot while it waits for its locks, and for
+// how long at the most. Where that was not enough, it may not for four times as long, and then for
+// twice as long: however long others hold its locks, some day it waits for longer than they do, and
+// of the time until then it takes the slot from others for a fifth.
+func (st *State) Idle(run *v1alpha1.WorkflowRun, now time.Time) (may bool, longest time.Duration) {
+	if until := lifecycle.KeptUntil(run); until.After(st.over) && !now.Before(until) {
+		st.over, st.restsTo = until, until.Add(restFactor*st.longest())
+		st.inVain++
+	}
+	return st.turnLost && !now.Before(st.restsTo), st.longest()
+}
+
+func (st *State) longest() time.Duration { return leastIdle << min(st.inVain, mostDoubled) }
 
 // Claim claims the run's idempotency key. The claim says so, too, where the error is why
 // nothing is known.
@@ -151,14 +178,13 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 	return nil
 }
 
-// AwaitLocks gives up the slot of a run that waits for its locks. Who is first in line for them,
-// and lost its turn before for want of a slot, keeps it: else two kinds of lines could send the run
-// to each other for good. Whoever holds the locks needs no slot.
-func (s *Slots) AwaitLocks(ctx context.Context, st *State, uid types.UID, first bool) error {
-	if st.turnLost && first {
+// AwaitLocks gives up the slot of a run that waits for its locks, unless status says that it keeps
+// it. Whoever holds the locks needs no slot.
+func (s *Slots) AwaitLocks(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
+	if !lifecycle.KeptUntil(run).IsZero() {
 		return nil
 	}
-	return s.Release(ctx, st, uid)
+	return s.Release(ctx, st, run.UID)
 }
 
 // ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended

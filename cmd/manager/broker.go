@@ -79,7 +79,7 @@ type natsOptions struct {
 func (n *natsOptions) bind(f *flag.FlagSet) {
 	f.StringVar(&n.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
 	f.StringVar(&n.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
-	f.StringVar(&n.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams, and what it left in Redis, become this cluster's: when this one was made anew in the place of that, which is gone for good. A cluster that was restored from a backup of etcd has the name of before.")
+	f.StringVar(&n.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams, and what it left in Redis, become this cluster's: when this one was made anew in the place of that, which is gone for good. A cluster that was restored from a backup of etcd has the name of before. Or a namespace of this cluster whose operator was stopped for good, where the namespace stays.")
 	f.IntVar(&n.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5. Streams that exist get more, and never fewer.")
 	f.BoolVar(&n.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
 	f.Var(&n.storage, "nats-storage", "Bytes that all streams together may take of a NATS server, such as 16Gi: each has its part of them, so that one that is full refuses what comes and the others go on. Less than the server's max_file. 0: no limits.")
@@ -97,7 +97,7 @@ func (n *natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) 
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory, MaxBytes: bus.Divide(int64(n.storage)),
 		CredentialsFile: n.credsFile, AuthDir: n.authDir, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
-		Installation: self.installation, TakeOver: n.takeOver, Clock: clock.RealClock{}, Log: log, Metrics: m,
+		Installation: self.installation, Home: self.home, HomeGone: self.homeGone, TakeOver: n.takeOver, Clock: clock.RealClock{}, Log: log, Metrics: m,
 	}
 }
 

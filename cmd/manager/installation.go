@@ -6,19 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
-// identity is what all replicas share, and what survives that the operator is installed again: what
-// signs jobs, and whose the streams are.
+// identity is what all replicas share: what signs jobs, and whose the streams are. The name of the
+// installation survives that the operator is installed again.
 type identity struct {
 	keys         keys.Keyring
 	installation string
+	home         string // the namespace of the operator
+	homeGone     func(ctx context.Context, namespace string) bool
 }
 
 func loadIdentity(ctx context.Context, c client.Client, namespace string, replicas *others) (identity, error) {
@@ -27,7 +33,38 @@ func loadIdentity(ctx context.Context, c client.Client, namespace string, replic
 		return identity{}, err
 	}
 	installation, err := installationOf(ctx, c)
-	return identity{keys: keys, installation: installation}, err
+	return identity{keys: keys, installation: installation, home: namespace}, err
+}
+
+// homePause is for how long a namespace that is there is not asked for again: each call about Redis
+// would, while that is another operator's.
+const homePause = 10 * time.Second
+
+// homes tells which namespaces are gone, and with them the operators that were there.
+type homes struct {
+	api   client.Reader // reads live
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	there map[string]time.Time // when a namespace was last there, or could not be asked for
+}
+
+func newHomes(api client.Reader, c clock.PassiveClock) *homes {
+	return &homes{api: api, clock: c, there: map[string]time.Time{}}
+}
+
+// gone says for certain that a namespace is no more. A namespace goes after its pods.
+func (h *homes) gone(ctx context.Context, namespace string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, known := h.there[namespace]; known && h.clock.Since(at) < homePause {
+		return false
+	}
+	if apierrors.IsNotFound(h.api.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})) {
+		return true
+	}
+	h.there[namespace] = h.clock.Now()
+	return false
 }
 
 // installationOf names the cluster: one operator serves the whole of it.

@@ -92,14 +92,19 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 
 // newGate makes the store of slots and of locks across runs, which knows whose Redis is.
 func newGate(client redis.UniversalClient, o options, self identity, figures *lockmgr.Metrics) *store.Store {
-	return store.New(client, store.Options{
+	return store.New(client, gateOptions(o, self, figures, store.NewMetrics(metrics.Registry, 0)))
+}
+
+func gateOptions(o options, self identity, figures *lockmgr.Metrics, of *store.Metrics) store.Options {
+	return store.Options{
 		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: ctrl.Log.WithName("admission"),
-		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain, Installation: self.installation, TakeOver: o.nats.takeOver,
+		Metrics: of, Explain: lockmgr.Explain,
+		Installation: self.installation, Home: self.home, HomeGone: self.homeGone, TakeOver: o.nats.takeOver,
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			figures.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},
 		OnTaken: func(policy string, retries int) { figures.Taken("admission", policy, retries) },
-	})
+	}
 }
 
 // redisReady says why Redis cannot be used: it is not there, or is another installation's.

@@ -94,6 +94,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	if err != nil {
 		return err
 	}
+	self.homeGone = newHomes(mgr.GetAPIReader(), clock.RealClock{}).gone
 	redis, err := newRedis(o.redis, log.WithName("redis"))
 	if err != nil {
 		return err

@@ -59,7 +59,13 @@ type Config struct {
 	// are left alone, see ForeignError.
 	// Empty: nobody's name, and whose the streams are does not matter.
 	Installation string
-	TakeOver     string // an installation whose streams become this one's
+	// Home is the namespace of the operators in their cluster. Those of two namespaces have keys of
+	// their own, and would take each other's results for forged. Empty: it does not matter.
+	Home string
+	// HomeGone says for certain that a namespace is no more, and with it all operators in it: what
+	// was theirs becomes this one's. Default: none is.
+	HomeGone func(ctx context.Context, namespace string) bool
+	TakeOver string // an installation, or a Home in this one, whose streams become this one's
 
 	Replicas        int           // of the streams; default 1
 	MemoryStorage   bool          // streams in memory: lost at a restart; for development only
@@ -96,6 +102,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.DuplicateWindow, 2*time.Minute)
+	if c.HomeGone == nil {
+		c.HomeGone = func(context.Context, string) bool { return false }
+	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -13,6 +13,7 @@ import (
 // What the tests of package bus_test need of the insides.
 const (
 	InstallationKey = installationKey
+	HomeKey         = homeKey
 	RelookDelay     = relookDelay
 	StreamCheck     = streamCheck
 	Removal         = removal

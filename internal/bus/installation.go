@@ -13,24 +13,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// installationKey is where the metadata of a stream names the installation whose it is.
-const installationKey = "syncopate.dev/installation"
+// The metadata of a stream names whose it is: the installation, and the namespace of its operators.
+// Versions from before the second know the first alone.
+const (
+	installationKey = "syncopate.dev/installation"
+	homeKey         = "syncopate.dev/namespace"
+)
 
 // ClusterNamespace is a namespace that each cluster has from its first day to its last. Its UID
 // stands for the cluster, and is the name of the installation there: one operator serves the
 // whole of it.
 const ClusterNamespace = "kube-system"
 
-// ForeignError says that a stream belongs to another installation of operators. Both on one prefix
-// would take each other's results for forged, and each other's jobs for those of deleted runs.
-// Nothing is sent or taken. Retry: an administrator can change whose it is.
+// ForeignError says that a stream belongs to other operators: of another installation, or of
+// another namespace of this one. Both on one prefix would take each other's results for forged, and
+// those of two installations each other's jobs for those of deleted runs. Nothing is sent or taken.
+// Retry: an administrator can change whose it is.
 type ForeignError struct {
-	Stream string
-	Theirs string // the installation named by the stream
-	Ours   string // Config.Installation
+	Stream    string
+	Neighbour bool   // Theirs and Ours are namespaces of one installation
+	Theirs    string // the installation named by the stream
+	Ours      string // Config.Installation
 }
 
 func (e *ForeignError) Error() string {
+	if e.Neighbour {
+		return fmt.Sprintf("stream %s belongs to the operator in namespace %s, and this one is in %s: one operator serves a cluster. Stop that one and delete "+
+			"its namespace, or, if the namespace is to stay, take over with --nats-take-over=%s once it is stopped", e.Stream, e.Theirs, e.Ours, e.Theirs)
+	}
 	return fmt.Sprintf("stream %s belongs to installation %s, and this one is %s: give each a --nats-prefix of its own, or, if the other one "+
 		"is gone for good, take over its streams with --nats-take-over=%s", e.Stream, e.Theirs, e.Ours, e.Theirs)
 }
@@ -62,16 +72,29 @@ func (o *owner) set(foreign error, now time.Time) {
 	o.found = ownership{ours: foreign == nil, foreign: foreign, at: now}
 }
 
-// check says whether a stream is another installation's, and remembers that. One that names none
-// may be anybody's.
-func (c *Conn) check(got jetstream.StreamConfig) error {
-	theirs := got.Metadata[installationKey]
-	if c.config.Installation == "" || theirs == "" || theirs == c.config.Installation || theirs == c.config.TakeOver {
+// check says whether a stream is of other operators, and remembers that. One that names none may be
+// anybody's.
+func (c *Conn) check(ctx context.Context, got jetstream.StreamConfig) error {
+	theirs, home := got.Metadata[installationKey], got.Metadata[homeKey]
+	err := &ForeignError{Stream: got.Name, Theirs: theirs, Ours: c.config.Installation}
+	switch {
+	case c.config.Installation == "" || theirs == "":
+		return nil
+	case theirs == c.config.Installation:
+		if c.atHome(home) || home == "" || home == c.config.TakeOver || c.config.HomeGone(ctx, home) {
+			return nil
+		}
+		err = &ForeignError{Stream: got.Name, Neighbour: true, Theirs: home, Ours: c.config.Home}
+	case theirs == c.config.TakeOver:
 		return nil
 	}
-	err := &ForeignError{Stream: got.Name, Theirs: theirs, Ours: c.config.Installation}
 	c.owner.set(err, c.Clock.Now())
 	return err
+}
+
+// atHome says whether a namespace is that of this operator.
+func (c *Conn) atHome(namespace string) bool {
+	return c.config.Home == "" || namespace == c.config.Home
 }
 
 // Installation is whose the streams are, as they say; empty: they do not say it, or are not there.
@@ -94,30 +117,49 @@ func InstallationOf(s jetstream.Stream) string {
 	return s.CachedInfo().Config.Metadata[installationKey]
 }
 
-// own makes sure that a stream is this installation's. One that names none, of an operator before
+// own makes sure that a stream is this operator's. One that names nobody, of an operator before
 // there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
 // the same time both believe it, until their next look at the stream.
-func (c *Conn) own(ctx context.Context, s jetstream.Stream) (jetstream.StreamConfig, error) {
+func own(ctx context.Context, c *Conn, s jetstream.Stream) (jetstream.StreamConfig, error) {
 	got := s.CachedInfo().Config
-	if err := c.check(got); err != nil {
+	if err := c.check(ctx, got); err != nil {
 		return got, err
 	}
-	theirs := got.Metadata[installationKey]
-	if c.config.Installation == "" || theirs == c.config.Installation {
+	theirs, home := got.Metadata[installationKey], got.Metadata[homeKey]
+	if c.config.Installation == "" || theirs == c.config.Installation && c.atHome(home) {
 		return got, nil
 	}
-	named, err := edit(ctx, c, s, func(ours *jetstream.StreamConfig) {
+	change := func(ours *jetstream.StreamConfig) {
 		ours.Metadata = maps.Clone(ours.Metadata)
 		if ours.Metadata == nil {
 			ours.Metadata = map[string]string{}
 		}
 		maps.Copy(ours.Metadata, c.metadata())
-	})
+	}
+	if theirs == c.config.Installation && home == "" {
+		return settle(ctx, c, s, change), nil
+	}
+	named, err := edit(ctx, c, s, change)
 	if err != nil {
 		return got, fmt.Errorf("name the installation in its metadata: %w", err)
 	}
-	c.Log.Info("Stream is this installation's from now on", "stream", got.Name, "installation", c.config.Installation, "before", theirs)
+	c.Log.Info("Stream is this installation's from now on", "stream", got.Name, "installation", c.config.Installation, "namespace", c.config.Home,
+		"before", theirs, "namespaceBefore", home)
 	return named, nil
+}
+
+// settle names the namespace in a stream of this installation that names none. It worked without,
+// also for who may not change streams.
+func settle(ctx context.Context, c *Conn, s jetstream.Stream, change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
+	got := s.CachedInfo().Config
+	named, err := improve(ctx, c, s, change)
+	if err != nil {
+		c.raises.later(c.Clock.Now())
+		refused(c, "Stream does not get the namespace of its operator", got.Name, err, "namespace", c.config.Home)
+		return got
+	}
+	c.Log.Info("Stream names the namespace of its operator from now on", "stream", got.Name, "namespace", c.config.Home)
+	return named
 }
 
 // metadata is that of new streams.
@@ -125,7 +167,11 @@ func (c *Conn) metadata() map[string]string {
 	if c.config.Installation == "" {
 		return nil
 	}
-	return map[string]string{installationKey: c.config.Installation}
+	all := map[string]string{installationKey: c.config.Installation}
+	if c.config.Home != "" {
+		all[homeKey] = c.config.Home
+	}
+	return all
 }
 
 // IsForeign says whether an error is a *ForeignError.

@@ -47,7 +47,7 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 		return nil, err
 	}
 	c.removals.sawThere(c.Names.PayloadsStream())
-	got, err := c.own(ctx, s)
+	got, err := own(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}

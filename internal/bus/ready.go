@@ -17,7 +17,7 @@ func (c *Conn) Ready(ctx context.Context) error {
 	for _, name := range []string{c.Names.JobsStream(), c.Names.ResultsStream()} {
 		s, err := c.JetStream.Stream(ctx, name)
 		if err == nil {
-			err = c.check(s.CachedInfo().Config)
+			err = c.check(ctx, s.CachedInfo().Config)
 		}
 		if err != nil {
 			return c.Retryable("stream "+name, err)

@@ -120,14 +120,15 @@ func raiseOne(ctx context.Context, c *Conn, want jetstream.StreamConfig) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
 	s, err := c.JetStream.Stream(ctx, want.Name)
+	got := jetstream.StreamConfig{}
 	if err == nil {
-		err = c.check(s.CachedInfo().Config)
+		got, err = own(ctx, c, s)
 	}
 	if err != nil {
 		c.raises.later(c.Clock.Now())
 		return
 	}
-	enlarge(ctx, c, s, s.CachedInfo().Config, want)
+	enlarge(ctx, c, s, got, want)
 }
 
 // improve is edit for what a stream can do without. After an update that NATS did not answer it

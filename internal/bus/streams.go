@@ -100,7 +100,7 @@ func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig) (j
 		return jetstream.StreamConfig{}, err
 	}
 	c.removals.sawThere(want.Name)
-	got, err := c.own(ctx, s)
+	got, err := own(ctx, c, s)
 	if err != nil {
 		return got, err
 	}

@@ -162,5 +162,5 @@ func (c *Conn) checkStream(ctx context.Context, name string) error {
 	c.removals.sawThere(name)
 	measure(c, s.CachedInfo())
 	sawJobs(c, s.CachedInfo(), s.CachedInfo().Config.MaxBytes)
-	return c.check(s.CachedInfo().Config)
+	return c.check(ctx, s.CachedInfo().Config)
 }

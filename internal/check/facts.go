@@ -25,6 +25,7 @@ type Facts struct {
 	Install    Rights // of who runs the check; looked at with Pre only
 	Webhook    Webhook
 	Partitions Partitions
+	Elsewhere  Elsewhere
 	Policies   Policies
 	NATS       NATS
 	Redis      Redis
@@ -161,6 +162,18 @@ type Owner struct {
 	NoLease  bool
 	Renewed  time.Time
 	Duration time.Duration
+}
+
+// Elsewhere are replicas of operators in other namespaces than the one that is looked at.
+type Elsewhere struct {
+	Unread
+	Replicas []Replica
+}
+
+// Replica is one that has a Lease.
+type Replica struct {
+	Namespace string
+	Owner
 }
 
 // Policies are all LockPolicies of the cluster.

@@ -51,6 +51,7 @@ const (
 	PartitionOwners   Code = "SYN112"
 	ClassConflicts    Code = "SYN113"
 	PolicyArithmetic  Code = "SYN114"
+	OneOperator       Code = "SYN115"
 	NATSVersion       Code = "SYN120"
 	NATSStreams       Code = "SYN121"
 	NATSDrift         Code = "SYN122"
@@ -102,7 +103,7 @@ func Codes() []Code {
 func categories() map[Code]string {
 	return map[Code]string{
 		KubernetesVersion: versions, CRDsThere: crds, CRDsEqual: crds, AdmissionPolicies: admission, LowerFence: admission,
-		OperatorReady: operator, OperatorVersions: operator, OperatorRights: rights, InstallRights: rights,
+		OperatorReady: operator, OperatorVersions: operator, OneOperator: operator, OperatorRights: rights, InstallRights: rights,
 		WebhookAuthority: webhook, WebhookReached: webhook, PartitionOwners: partitions, ClassConflicts: policies, PolicyArithmetic: policies,
 		NATSVersion: natsServer, NATSStreams: natsServer, NATSDrift: natsServer, NATSReplicas: natsServer, NATSMaxPayload: natsServer,
 		NATSConsumers: natsServer, NATSRights: natsServer,

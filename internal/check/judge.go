@@ -22,6 +22,6 @@ func judges(pre bool) []func(Facts) []Finding {
 	if pre {
 		return append(always, judgeInstallRights)
 	}
-	return append(always, judgeCRDs, judgeAdmission, judgeFence, judgeOperator, judgeRights, judgeWebhook, judgePartitions, judgePolicies,
+	return append(always, judgeCRDs, judgeAdmission, judgeFence, judgeOperator, judgeRights, judgeWebhook, judgePartitions, judgeElsewhere, judgePolicies,
 		judgeStreams, judgeConsumers, judgeRisks, judgeManifests)
 }

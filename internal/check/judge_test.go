@@ -137,6 +137,13 @@ var cases = map[string]struct {
 		func(f *Facts) { f.Webhook, f.Policies.Items = Webhook{Missing: true}, nil }, nil,
 	},
 
+	"Leases of all namespaces unread": {func(f *Facts) { f.Elsewhere.Unread = lost }, map[Code]Verdict{OneOperator: Unknown}},
+	"an operator in another namespace": {func(f *Facts) {
+		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(-15*time.Second - leaseGrace), Duration: 15 * time.Second}}}
+	}, map[Code]Verdict{OneOperator: Failed}},
+	"what it left": {func(f *Facts) {
+		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(-16*time.Second - leaseGrace), Duration: 15 * time.Second}}}
+	}, map[Code]Verdict{OneOperator: Warning}},
 	"partitions unread":     {func(f *Facts) { f.Partitions.Unread = lost }, map[Code]Verdict{PartitionOwners: Unknown}},
 	"a leader":              {func(f *Facts) { f.Partitions = Partitions{Leader: true} }, nil},
 	"a partition of nobody": {func(f *Facts) { f.Partitions.Unowned = []int{7} }, map[Code]Verdict{PartitionOwners: Failed}},

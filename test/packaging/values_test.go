@@ -3,7 +3,9 @@
 package packaging
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -57,7 +59,17 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},
 		"an account without a name":                  {[]string{"serviceAccount.name="}, []string{"/serviceAccount/name", "minLength"}},
 		"an account that is there, without a name":   {[]string{"serviceAccount.create=false", "serviceAccount.name="}, []string{"/serviceAccount/name"}},
-		"a pull secret without a name":               {[]string{"image.pullSecrets={}", "image.pullSecrets[0]="}, []string{"/image/pullSecrets/0"}},
+		"NATS at a port that the network policy shuts": {
+			[]string{"networkPolicy.enabled=true", `nats.url=nats://a:4222\, nats://b:4223`}, []string{"nats.url", "4223", "networkPolicy.natsPorts"},
+		},
+		"NATS without a port, and the policy for another": {
+			[]string{"networkPolicy.enabled=true", "nats.url=tls://a", "networkPolicy.natsPorts={4223}"}, []string{"nats.url", "4222", "networkPolicy.natsPorts"},
+		},
+		"NATS by a WebSocket, and no port for that":     {[]string{"networkPolicy.enabled=true", "nats.url=wss://a"}, []string{"nats.url", "443", "networkPolicy.natsPorts"}},
+		"Redis at a port that the policy shuts":         {[]string{"networkPolicy.enabled=true", `redis.addrs=a:6379\,b:7000`}, []string{"redis.addrs", "7000", "networkPolicy.redisPorts"}},
+		"a collector at a port that the policy shuts":   {[]string{"networkPolicy.enabled=true", "traces.endpoint=https://a/otlp:4318"}, []string{"traces.endpoint", "443", "networkPolicy.tracesPorts"}},
+		"a collector at a port that is not the default": {[]string{"networkPolicy.enabled=true", "traces.endpoint=http://[fd00::1]:9000/x"}, []string{"traces.endpoint", "9000"}},
+		"a pull secret without a name":                  {[]string{"image.pullSecrets={}", "image.pullSecrets[0]="}, []string{"/image/pullSecrets/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var args []string
@@ -74,6 +86,49 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Helm changes bindings before the Deployment: the pods that run lose their rights, and new ones
+// wait for what they cannot have.
+//
+// mutation: the page, or the chart's values, without it makes this fail.
+func TestTheAccountIsChosenAtTheFirstInstallation(t *testing.T) {
+	for file, words := range map[string]string{
+		"docs/install.md":              "Choose the name at the first installation",
+		"charts/syncopate/values.yaml": "choose it at the first installation",
+	} {
+		text, err := os.ReadFile(filepath.Join(moduleRoot, filepath.FromSlash(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, words) && strings.Contains(line, "to 0 first") {
+				words = ""
+			}
+		}
+		if words != "" {
+			t.Errorf("%s does not say %q, and to scale to 0 first", file, words)
+		}
+	}
+}
+
+// What the policy lets out to is as given, and without a policy nobody asks.
+//
+// mutation: validate.yaml that takes another default, or that asks without a policy, makes this fail.
+func TestPortsThatTheNetworkPolicyOpensAreTaken(t *testing.T) {
+	for name, set := range map[string][]string{
+		"no policy":        {"nats.url=nats://a:1", "redis.addrs=b:2", "traces.endpoint=http://c"},
+		"the defaults":     {"networkPolicy.enabled=true", `nats.url=nats://a\,tls://[fd00::1]`, `redis.addrs=b:6379\,c:26379`, "traces.endpoint=http://c:4318/x"},
+		"ports of schemes": {"networkPolicy.enabled=true", `nats.url=ws://a\, wss://b`, "networkPolicy.natsPorts={80,443}", "traces.endpoint=http://c", "networkPolicy.tracesPorts={80}"},
+	} {
+		var args []string
+		for _, s := range set {
+			args = append(args, "--set", s)
+		}
+		if _, err := helm(t, args...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

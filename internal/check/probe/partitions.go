@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/check"
@@ -55,19 +56,38 @@ func (k *kube) partitions(ctx context.Context, namespace string, leader bool) ch
 	return p
 }
 
-func ownerOf(name string, leases []coordinationv1.Lease) check.Owner {
-	o := check.Owner{Name: name, NoLease: true}
-	for _, l := range leases {
-		if l.Name != ownership.LeasePrefix+name {
-			continue
+// elsewhere reads the Leases of replicas and leaders in other namespaces than that of the operator.
+func (k *kube) elsewhere(ctx context.Context, namespace string) check.Elsewhere {
+	var e check.Elsewhere
+	for _, which := range []client.ListOption{
+		client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.MatchingFields{"metadata.name": ownership.LeaderLeaseName},
+	} {
+		leases := &coordinationv1.LeaseList{}
+		if err := k.List(ctx, leases, which, client.Limit(maxLeases)); err != nil {
+			return check.Elsewhere{Unread: unread("list the Leases of all namespaces", err)}
 		}
-		o.NoLease = false
-		if l.Spec.RenewTime != nil {
-			o.Renewed = l.Spec.RenewTime.Time
-		}
-		if l.Spec.LeaseDurationSeconds != nil {
-			o.Duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+		for _, l := range leases.Items {
+			if l.Namespace != namespace && ptr.Deref(l.Spec.HolderIdentity, "") != "" { // a leader that ended gave its own back
+				e.Replicas = append(e.Replicas, check.Replica{Namespace: l.Namespace, Owner: leaseOf(l.Name, l)})
+			}
 		}
 	}
+	return e
+}
+
+func leaseOf(name string, l coordinationv1.Lease) check.Owner {
+	o := check.Owner{Name: name, Duration: time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second}
+	if l.Spec.RenewTime != nil {
+		o.Renewed = l.Spec.RenewTime.Time
+	}
 	return o
+}
+
+func ownerOf(name string, leases []coordinationv1.Lease) check.Owner {
+	for _, l := range leases {
+		if l.Name == ownership.LeasePrefix+name {
+			return leaseOf(name, l)
+		}
+	}
+	return check.Owner{Name: name, NoLease: true}
 }

@@ -39,6 +39,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -254,6 +255,23 @@ func TestGather_Broken(t *testing.T) {
 		"a Lease is gone": {func(i *installation) {
 			i.without(memberLease())
 		}, map[check.Code]check.Verdict{check.PartitionOwners: failed}},
+		"an operator in another namespace": {func(i *installation) {
+			lease := memberLease()
+			lease.Namespace = "default"
+			i.create(lease)
+		}, map[check.Code]check.Verdict{check.OneOperator: failed}},
+		"a leader in another namespace": {func(i *installation) {
+			lease := memberLease()
+			lease.Namespace, lease.Name, lease.Labels = "default", ownership.LeaderLeaseName, nil
+			i.create(lease)
+		}, map[check.Code]check.Verdict{check.OneOperator: failed}},
+		// Who steps down leaves the Lease to nobody.
+		"a Lease of nobody in another namespace": {func(i *installation) {
+			lease := memberLease()
+			lease.Namespace, lease.Name, lease.Labels = "default", ownership.LeaderLeaseName, nil
+			lease.Spec.HolderIdentity = new("")
+			i.create(lease)
+		}, map[check.Code]check.Verdict{}},
 		"a partition without an owner": {func(i *installation) {
 			object, err := ownedBy(5)
 			if err != nil {

@@ -37,6 +37,7 @@
 //	{adm:<policy>:*}:slots, line, places, reserved, lock, limits, turn   a pool: see scripts/pool.lua
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{adm-installation}                text: the installation whose this Redis is
+//	{adm-installation}:home           text: "<installation> <namespace>", where its operators are
 //	{adm-installation}:revision       text: "<installation> <revision>", the highest of the API server that it saw
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
@@ -63,6 +64,10 @@
 // with a *ForeignError in it, and nothing is granted, dropped or opened. Calls may come between the
 // loss and the look, and some may be in flight: they may be granted by data that the
 // other has opened.
+//
+// Two operators in one cluster would drive the same runs. So a second key names the namespace of the
+// operators, with Options.Home, and is looked at with the first. A version from before it changes
+// the first alone: what the second has of another installation counts for nothing.
 //
 // # Who is let in
 //

@@ -21,21 +21,27 @@ const (
 	// lookEvery is for how long it is taken for what it was.
 	lookEvery = time.Second
 	// lookWords is how much the script answers.
-	lookWords = 2
+	lookWords = 4
 	// claimAfter is for how long who was refused leaves a Redis that names nobody to
 	// the one before.
 	claimAfter = time.Minute
 )
 
-// ForeignError says that Redis belongs to another installation. Each would take the slots and locks
-// of the other for those of deleted runs, and drop them. An administrator can change whose it is.
+// ForeignError says that Redis belongs to other operators. Those of another installation would take
+// its slots and locks for those of deleted runs, and drop them. Those of another namespace would
+// drive the same runs. An administrator can change whose it is.
 type ForeignError struct {
-	Theirs string // the installation that Redis names
-	Ours   string // Options.Installation
+	Neighbour bool   // Theirs and Ours are namespaces of one installation
+	Theirs    string // the installation that Redis names
+	Ours      string // Options.Installation
 }
 
 // Error implements error.
 func (e *ForeignError) Error() string {
+	if e.Neighbour {
+		return fmt.Sprintf("Redis belongs to the operator in namespace %s, and this one is in %s: one operator serves a cluster. Stop that one and delete its "+
+			"namespace, or, if the namespace is to stay, take over with --nats-take-over=%s once it is stopped", e.Theirs, e.Ours, e.Theirs)
+	}
 	return fmt.Sprintf("Redis belongs to installation %s, and this one is %s: give each a Redis of its own, or, if the other one is gone for good, "+
 		"take over what it left with --nats-take-over=%s", e.Theirs, e.Ours, e.Theirs)
 }
@@ -67,29 +73,69 @@ func Own(ctx context.Context, g *Store) error {
 	before := g.whose
 	g.mu.Unlock()
 	claims := before.foreign == nil || !before.nameless.IsZero() && began.Sub(before.nameless) >= claimAfter
-	got, err := installationScript.Run(ctx, g.client, []string{ownerKey(g)}, g.opts.Installation, g.opts.TakeOver, claims).StringSlice()
-	switch {
-	case err != nil:
-		return fmt.Errorf("ask whose Redis this is: %w", g.opts.Explain(err))
-	case len(got) != lookWords:
-		return fmt.Errorf("ask whose Redis this is: the script answered %.200q", fmt.Sprint(got))
-	case got[1] != g.opts.Installation:
-		return foreign(g, before, got[1], began)
-	case got[0] != got[1]:
-		g.opts.Log.Info("Redis is this installation's from now on", "installation", got[1], "before", got[0])
+	got, err := find(ctx, g, claims)
+	if err != nil {
+		return fmt.Errorf("ask whose Redis this is: %w", err)
+	}
+	theirs := got.others(g.opts)
+	if got.is == "" || theirs != nil {
+		return foreign(g, before, theirs, began)
+	}
+	if got.was != got.is || got.homeWas != got.home {
+		g.opts.Log.Info("Redis is this installation's from now on", "installation", got.is, "namespace", got.home, "before", got.was, "namespaceBefore", got.homeWas)
 	}
 	ours(g, before, began)
 	return nil
 }
 
-// foreign notes that Redis is another installation's, or was before it lost its data: theirs is
-// empty then. before is what was known when the look began.
-func foreign(g *Store, before whose, theirs string, began time.Time) error {
+// names are what Redis named when a look began, and what it does since: an installation, and the
+// namespace of its operators.
+type names struct{ was, is, homeWas, home string }
+
+// others is whose Redis is, if it is that of other operators; nil: it is not, or names nobody.
+func (n names) others(o Options) *ForeignError {
+	switch {
+	case n.is == "":
+		return nil
+	case n.is != o.Installation:
+		return &ForeignError{Theirs: n.is, Ours: o.Installation}
+	case n.home != o.Home:
+		return &ForeignError{Neighbour: true, Theirs: n.home, Ours: o.Home}
+	}
+	return nil
+}
+
+// find looks whose Redis is, and takes over what may be taken over.
+func find(ctx context.Context, g *Store, claims bool) (names, error) {
+	got, err := readNames(ctx, g, claims, g.opts.TakeOver)
+	theirs := got.others(g.opts)
+	if err != nil || theirs == nil || !theirs.Neighbour || !g.opts.HomeGone(ctx, theirs.Theirs) {
+		return got, err
+	}
+	return readNames(ctx, g, claims, theirs.Theirs)
+}
+
+// readNames runs the script. home is a namespace to take over.
+func readNames(ctx context.Context, g *Store, claims bool, home string) (names, error) {
+	keys := []string{ownerKey(g), homeKey(g)}
+	got, err := installationScript.Run(ctx, g.client, keys, g.opts.Installation, g.opts.TakeOver, claims, g.opts.Home, home).StringSlice()
+	if err != nil {
+		return names{}, g.opts.Explain(err)
+	}
+	if len(got) != lookWords {
+		return names{}, fmt.Errorf("the script answered %.200q", fmt.Sprint(got))
+	}
+	return names{was: got[0], is: got[1], homeWas: got[2], home: got[3]}, nil
+}
+
+// foreign notes that Redis is theirs, or was before it lost its data: theirs is nil then. before is
+// what was known when the look began.
+func foreign(g *Store, before whose, theirs *ForeignError, began time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.doubt()
-	if theirs != "" {
-		g.foreign, g.nameless = &ForeignError{Theirs: theirs, Ours: g.opts.Installation}, time.Time{}
+	if theirs != nil {
+		g.foreign, g.nameless = theirs, time.Time{}
 		return g.foreign
 	}
 	if g.nameless.IsZero() {
@@ -123,6 +169,10 @@ func own(ctx context.Context, g *Store) error {
 
 // ownerKey is the Redis key that names the installation.
 func ownerKey(g *Store) string { return "{" + g.opts.KeyPrefix + "adm-installation}" }
+
+// homeKey is the Redis key that names the namespace of the operators, in one slot of a Redis Cluster
+// with the installation's.
+func homeKey(g *Store) string { return ownerKey(g) + ":home" }
 
 // Installation is whose Redis is, as it says; "": it does not say it.
 func Installation(ctx context.Context, g *Store) (string, error) {

@@ -4,6 +4,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -133,7 +134,13 @@ type Options struct {
 	// Installation is whose the data is: Redis that names another one is not used, see
 	// ForeignError. "": nobody looks.
 	Installation string
-	// TakeOver is an installation whose Redis becomes this one's.
+	// Home is the namespace of the operators in their cluster: one serves the whole of it. "": it
+	// does not matter.
+	Home string
+	// HomeGone says for certain that a namespace is no more, and with it all operators in it: what
+	// was theirs becomes this one's; nil: none is.
+	HomeGone func(ctx context.Context, namespace string) bool
+	// TakeOver is an installation, or a Home in this one, whose Redis becomes this one's.
 	TakeOver string
 	// Explain turns an error of Redis into one that tells a user what to do; nil: as it is.
 	Explain func(error) error
@@ -160,6 +167,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil, 0)
+	}
+	if o.HomeGone == nil {
+		o.HomeGone = func(context.Context, string) bool { return false }
 	}
 	if o.Explain == nil {
 		o.Explain = func(err error) error { return err }

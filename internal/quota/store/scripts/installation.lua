@@ -1,9 +1,24 @@
 -- SPDX-License-Identifier: Apache-2.0
--- KEYS[1] names the installation whose this Redis is. ARGV: who asks; whose it takes over, or ''; '1' if it may claim what is nobody's.
--- Where the one to take over is named, or none, who asks is from now on. Returns who is named before, '' for none, and now.
-local before = redis.call('GET', KEYS[1]) or ''
+-- KEYS[1] names the installation whose this Redis is, KEYS[2] has '<installation> <namespace>': where its operators are.
+-- ARGV: who asks; the installation it takes over, or ''; '1' if it may claim what is nobody's; its namespace, or '' where that does not matter; the
+-- namespace it takes over, or ''.
+-- Where the one to take over is named, or none, who asks is from now on. A namespace of another installation is none: versions from before it change the
+-- name alone. Returns who is named before, '' for none, and now; and where its operators were, and are now.
+local before, now = redis.call('GET', KEYS[1]) or '', ''
 if before == ARGV[2] and before ~= '' or before == '' and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1])
-  return {before, ARGV[1]}
+  now = ARGV[1]
+else
+  now = before
 end
-return {before, before}
+if now ~= ARGV[1] or ARGV[4] == '' then
+  return {before, now, '', ARGV[4]}
+end
+local name = ARGV[1] .. ' '
+local text = redis.call('GET', KEYS[2]) or ''
+local home = string.sub(text, 1, #name) == name and string.sub(text, #name + 1) or ''
+if home == '' or home == ARGV[5] then
+  redis.call('SET', KEYS[2], name .. ARGV[4])
+  return {before, now, home, ARGV[4]}
+end
+return {before, now, home, home}

@@ -173,7 +173,8 @@ func TestADeadlineEndsAnApprovalOnceItIsKnownThatNobodyDecided(t *testing.T) {
 	}
 }
 
-// mutations: a wait for what was sent without a bound, or words that tell of workers make this fail.
+// mutations: a wait for what was sent without a bound, or words that tell of workers
+// make this fail.
 func TestADeadlineWaitsAMinuteForWhatSomebodyDecided(t *testing.T) {
 	t.Parallel()
 	const why = "whether somebody decided in time cannot be found out since "

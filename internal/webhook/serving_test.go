@@ -134,7 +134,8 @@ var _ = Describe("While the webhook is down", func() {
 		Expect(w.create(ctx, w.run("batch", "run"), "").code).To(Equal(http.StatusCreated))
 	}, SpecTimeout(2*patience))
 
-	// mutations: the shipped configuration without is-no-child-run; with any user in it, or any owner.
+	// mutations: the shipped configuration without is-no-child-run; with any user in it,
+	// or any owner.
 	It("a child run that the operator creates needs no webhook, and nobody else's does without", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
 		w.register(ctx, freePort(GinkgoTB()), func(h *admissionv1.ValidatingWebhook) { h.FailurePolicy = new(admissionv1.Fail) })

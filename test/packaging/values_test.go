@@ -115,7 +115,8 @@ func TestTheAccountIsChosenAtTheFirstInstallation(t *testing.T) {
 
 // What the policy lets out to is as given, and without a policy nobody asks.
 //
-// mutation: validate.yaml that takes another default, or that asks without a policy, makes this fail.
+// mutation: validate.yaml that takes another default, or that asks without a policy,
+// makes this fail.
 func TestPortsThatTheNetworkPolicyOpensAreTaken(t *testing.T) {
 	for name, set := range map[string][]string{
 		"no policy":        {"nats.url=nats://a:1", "redis.addrs=b:2", "traces.endpoint=http://c"},

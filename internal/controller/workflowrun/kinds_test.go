@@ -163,8 +163,8 @@ var _ = Describe("a decision that was made in time", func() {
 		Expect(stepOf(w.get(ctx, silent), "ask").Error.Code).To(Equal(facts.CodeApprovalTimeout))
 	}, NodeTimeout(2*patience))
 
-	// Mutations that make this fail: lifecycle runTimedOut that asks nobody; askSignals that does not
-	// note that it cannot ask, which has the run wait for good.
+	// Mutations that make this fail: lifecycle runTimedOut that asks nobody; askSignals that does
+	// not note that it cannot ask, which has the run wait for good.
 	It("counts by the deadline of its run, too, which waits a minute where nobody can be asked", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

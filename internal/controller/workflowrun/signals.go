@@ -51,8 +51,8 @@ func (all Sources) each(read func(Signals) ([]lifecycle.Signal, error)) ([]lifec
 }
 
 // askSignals asks for all that was sent for the steps of a run, because the time of one is over. It
-// says whether another decision has more to decide on: if not, that time-out waits; a deadline of the
-// run, which is deferred, for a minute at most.
+// says whether another decision has more to decide on: if not, that time-out waits; a deadline of
+// the run, which is deferred, for a minute at most.
 func askSignals(ctx context.Context, p *pass, deferred bool) bool {
 	now := p.r.Clock.Now()
 	came, err := p.r.Signals.each(func(source Signals) ([]lifecycle.Signal, error) { return source.Ask(ctx, p.run) })

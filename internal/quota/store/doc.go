@@ -65,9 +65,9 @@
 // loss and the look, and some may be in flight: they may be granted by data that the
 // other has opened.
 //
-// Two operators in one cluster would drive the same runs. So a second key names the namespace of the
-// operators, with Options.Home, and is looked at with the first. A version from before it changes
-// the first alone: what the second has of another installation counts for nothing.
+// Two operators in one cluster would drive the same runs. So a second key names the namespace of
+// the operators, with Options.Home, and is looked at with the first. A version from before it
+// changes the first alone: what the second has of another installation counts for nothing.
 //
 // # Who is let in
 //

@@ -170,8 +170,8 @@ func own(ctx context.Context, g *Store) error {
 // ownerKey is the Redis key that names the installation.
 func ownerKey(g *Store) string { return "{" + g.opts.KeyPrefix + "adm-installation}" }
 
-// homeKey is the Redis key that names the namespace of the operators, in one slot of a Redis Cluster
-// with the installation's.
+// homeKey is the Redis key that names the namespace of the operators, in one slot of a Redis
+// Cluster with the installation's.
 func homeKey(g *Store) string { return ownerKey(g) + ":home" }
 
 // Installation is whose Redis is, as it says; "": it does not say it.

@@ -153,7 +153,8 @@ func TestChildren_CreateWhatStatusNames(t *testing.T) {
 	}
 }
 
-// mutation: checkAdoption without the owner, or with one that is only noted, without the tenant or the spec each make a row fail.
+// mutation: checkAdoption without the owner, or with one that is only noted, without the tenant or
+// the spec each make a row fail.
 func TestChildren_AdoptOnlyWhatIsTheChild(t *testing.T) {
 	const taken = "a run of this name exists, "
 	for name, c := range map[string]struct {

@@ -92,7 +92,8 @@ func (st *State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []strin
 	return steps
 }
 
-// probes says whether it is being found out if a quota is still full. The end of that wakes the run.
+// probes says whether it is being found out if a quota is still full. The end of that
+// wakes the run.
 func (st *State) probes() bool {
 	if st.full.until.IsZero() {
 		return false

@@ -63,8 +63,8 @@ func slow(t *testing.T, after time.Duration) (s *site, creates func() (lifecycle
 // An API server waits for a webhook that hangs as long as that says, ten seconds by default and
 // thirty at most, and then goes on without it. A pass has less.
 //
-// mutations: a creation with the time of its pass, one that wakes nobody, or that counts as due while it is under way, or that
-// has no end.
+// mutations: a creation with the time of its pass, one that wakes nobody, or that counts as due
+// while it is under way, or that has no end.
 func TestChildren_AWebhookThatHangsPutsAChildOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, over time.Duration
@@ -125,7 +125,8 @@ func TestChildren_ACreationUnderWayEndsWithTheOwnership(t *testing.T) {
 // Creations under way are as many as there are places, whatever became of their passes; a pass that
 // finds none goes on, and no error is told.
 //
-// mutations: a creation that gives its place up with its pass; begin with an error where time is over; later without a wait.
+// mutations: a creation that gives its place up with its pass; begin with an error where time is
+// over; later without a wait.
 func TestChildren_ACreationKeepsItsPlaceAndAPassDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, creates, woken, tries := slow(t, 30*time.Second)

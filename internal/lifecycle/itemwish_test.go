@@ -94,7 +94,7 @@ func TestAWishHidesNoItemThatFailedForGood(t *testing.T) {
 	}
 }
 
-// mutation: itemsEvent that cuts its whole text makes this fail.
+// mutation: itemsText that cuts its whole text makes this fail.
 func TestTheEventOfManyItemsHasTheirCause(t *testing.T) {
 	const items = 200
 	cause := strings.Repeat("ö", bounds.MaxMessageChars/2-len("item 198: "))
@@ -143,8 +143,8 @@ func TestADeadLetterNamesItsItem(t *testing.T) {
 // Two of three items have dead letters as their answers, and the third succeeded: nothing of the
 // run is with a worker, or in NATS.
 //
-// mutations: WaitsForWorker, or inFlight, that counts all groups, and itemsText without asideItems,
-// each make this fail.
+// mutations: WaitsForWorker, or inFlight, that counts all groups, and itemsText without
+// asideItemsText, each make this fail.
 func TestItemsWithDeadLettersWaitForNobody(t *testing.T) {
 	run := newRun(newStep("a", forEach("${[1, 2, 3]}", 3, "")))
 	advance(t, run, epoch)

@@ -112,7 +112,7 @@ func messageOf(run *v1alpha1.WorkflowRun, kind string) string {
 }
 
 // Mutations that make specs below fail:
-//   - create.go NotYetCreated returns nil: a child is never created after a crash.
+//   - state.go NotYetCreated returns nil: a child is never created after a crash.
 //   - create.go checkAdoption without the comparison of owners, or of specs: a foreign run is taken
 //     for the child.
 //   - create.go unrendered that takes no error for the child's end: the run hangs whose child can

@@ -224,7 +224,8 @@ func kindOf(err error) string {
 	}
 }
 
-// fullQuota says whether a ResourceQuota refused. Nothing but the words tells it from a policy.
+// fullQuota says whether a quota of the namespace refused. Nothing but the words tells it
+// from a policy.
 func fullQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }

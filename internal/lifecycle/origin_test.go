@@ -32,7 +32,8 @@ func TestOrigin_WhatIsTakenOverIsNotDispatched(t *testing.T) {
 	if again.Changed || !slices.Equal([]string{again.Status.Steps[0].DoneBy, again.Status.Steps[1].DoneBy}, []string{"first", ""}) {
 		t.Errorf("what is stored does not stand: %+v", again.Status.Steps)
 	}
-	refused := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(7), Origin: Origin{Problem: "spec.startFrom: no"}}))
+	was := newRun(newStep("a"))
+	refused := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(7), Origin: origin.CleansUp(was)}))
 	if reason := status.ReasonOf(&refused.Status, v1alpha1.ConditionSucceeded); reason != v1alpha1.ReasonInvalidSpec || len(refused.Dispatch) > 0 {
 		t.Errorf("%s, dispatches %v", reason, refused.Dispatch)
 	}

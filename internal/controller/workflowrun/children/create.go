@@ -92,10 +92,7 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 // patience at most: what is under way by then goes on by itself, until while ends, and wakes the
 // parent.
 func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
-	rendered := make(map[string]lifecycle.ChildToCreate, len(fresh))
-	for _, child := range fresh {
-		rendered[child.Step] = child
-	}
+	rendered := byStep(fresh)
 	waits, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	var failed error
@@ -105,27 +102,43 @@ func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha
 		}
 		child, ok := rendered[step]
 		if !ok {
-			switch child, err = again(ctx, step); {
-			case errors.Is(err, render.ErrEnough):
-				continue
-			case err != nil:
-				b, err := unrendered(err)
-				if err == nil {
-					st.note(ctx, nameOf(parent, step), b, c.Clock.Now())
-					news = true
-				}
-				failed = errors.Join(failed, err)
-				continue
-			}
+			var became bool
+			child, ok, became, err = c.rendered(ctx, st, parent, step, again)
+			news, failed = news || became, errors.Join(failed, err)
 		}
-		failed = errors.Join(failed, c.begin(ctx, waits, while, st, parent, held, child))
+		if ok {
+			failed = errors.Join(failed, c.begin(ctx, waits, while, st, parent, held, child))
+		}
 	}
-	if waits.Err() != nil {
-		news = st.later(parent, c.Clock.Now()) || news
-	}
+	put := waits.Err() != nil && st.later(parent, c.Clock.Now())
 	st.await(waits)
 	landed, err := st.land(ctx, c.Clock.Now())
-	return news || landed, errors.Join(failed, err)
+	return news || put || landed, errors.Join(failed, err)
+}
+
+func byStep(children []lifecycle.ChildToCreate) map[string]lifecycle.ChildToCreate {
+	by := make(map[string]lifecycle.ChildToCreate, len(children))
+	for _, child := range children {
+		by[child.Step] = child
+	}
+	return by
+}
+
+// rendered renders the child run of a step. Where it cannot, what became of it is noted, or it is
+// left for the next pass.
+func (c *Children) rendered(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, step string, again renderer) (child lifecycle.ChildToCreate, ok, news bool, err error) {
+	child, err = again(ctx, step)
+	switch {
+	case err == nil:
+		return child, true, false, nil
+	case errors.Is(err, render.ErrEnough):
+		return child, false, false, nil
+	}
+	b, err := unrendered(err)
+	if err == nil {
+		st.note(ctx, nameOf(parent, step), b, c.Clock.Now())
+	}
+	return child, false, err == nil, err
 }
 
 // nameOf is the child run of a step, as status names it.
@@ -224,8 +237,7 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 // included. Where it refuses, as a quota does that the child itself has filled, the spec that was
 // asked for is compared.
 func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate, found *v1alpha1.WorkflowRun) (creation, error) {
-	claim, pinned := found.ClaimsParent(), found.Status != nil && found.Status.Parent != nil
-	if claim == nil || claim.UID != string(parent.UID) || !pinned && !metav1.IsControlledBy(found, parent) { // one that nobody owns would outlive the parent
+	if !isOf(parent, found) {
 		return foreign("a run of this name exists, which is not owned by run " + parent.Name), nil
 	}
 	if found.Status != nil && found.Status.Tenant != "" && found.Status.Tenant != parent.Status.Tenant {
@@ -242,6 +254,13 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	default:
 		return creation{fact: facts.SeenChild(found)}, nil
 	}
+}
+
+// isOf says whether a run is a child of another one. What nobody owns would outlive the parent: the
+// annotation alone makes none, unless the run's status has pinned it.
+func isOf(parent, found *v1alpha1.WorkflowRun) bool {
+	claim, pinned := found.ClaimsParent(), found.Status != nil && found.Status.Parent != nil
+	return claim != nil && claim.UID == string(parent.UID) && (pinned || metav1.IsControlledBy(found, parent))
 }
 
 // uncompared says that the run of the name is the child only if a policy made another spec of the

@@ -42,11 +42,11 @@ func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v
 	leave := func() {}
 	if c.Places != nil {
 		done, err := c.Places.Wait(waits, parent.Namespace)
-		switch {
-		case err != nil && waits.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil && waits.Err() == nil {
 			return fmt.Errorf("create child run: %w", err)
+		}
+		if err != nil {
+			return nil //nolint:nilerr // there was no place in time: see later
 		}
 		leave = done
 	}
@@ -62,9 +62,9 @@ func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v
 	b := st.of[child.Name]
 	b.flight = f
 	st.put(child.Name, b)
-	parent, child.Spec = about(parent), *child.Spec.DeepCopy()             // the pass goes on with its own
-	own, stop := context.WithCancelCause(context.WithoutCancel(ctx))       // webhooks may take longer than a pass
-	end := context.AfterFunc(while, func() { stop(context.Cause(while)) }) //nolint:contextcheck // that of the partition
+	parent, child.Spec = about(parent), *child.Spec.DeepCopy()       // the pass goes on with its own
+	own, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // webhooks may take longer than a pass
+	end := context.AfterFunc(while, func() { stop(context.Cause(while)) })
 	go func() {
 		defer stop(nil)
 		defer end()

@@ -247,20 +247,23 @@ func (i *installation) do(token, method, path string, form url.Values, headers .
 	return answer.StatusCode, string(text), answer.Header
 }
 
-var csrf = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
+var (
+	csrf  = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
+	nonce = regexp.MustCompile(`name="nonce" value="([0-9A-Z]+)"`)
+)
 
 // form is what the forms on the page of a run send.
 func (i *installation) form(token string, r *v1alpha1.WorkflowRun) url.Values {
 	i.t.Helper()
 	status, text, h := i.do(token, http.MethodGet, page(r), nil)
-	found := csrf.FindStringSubmatch(text)
-	if status != http.StatusOK || found == nil {
+	found, of := csrf.FindStringSubmatch(text), nonce.FindStringSubmatch(text)
+	if status != http.StatusOK || found == nil || of == nil {
 		i.t.Fatalf("%s: %d\n%s", page(r), status, text)
 	}
 	if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") {
 		i.t.Errorf("Content-Security-Policy is %q", p)
 	}
-	return url.Values{"csrf": {found[1]}, "uid": {string(r.UID)}, "step": {"sign"}}
+	return url.Values{"csrf": {found[1]}, "nonce": {of[1]}, "uid": {string(r.UID)}, "step": {"sign"}}
 }
 
 func page(r *v1alpha1.WorkflowRun) string { return "/runs/" + r.Namespace + "/" + r.Name }

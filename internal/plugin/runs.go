@@ -145,7 +145,7 @@ func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Ans
 		answer.Alone(err)
 		return err
 	case queued:
-		answer.Stands(runview.PlaceOf(run, seen.Runs, rules))
+		answer.Stands(runview.PlaceOf(run, seen.Runs, rules, seen.All && !seen.More))
 	}
 	return a.seeLocks(ctx, others, answer, run, seen)
 }

@@ -48,8 +48,10 @@ type feed struct {
 	rows        map[string]facts.Row // by UID
 	sorted      []facts.Row          // nil: to be made
 	more        bool
-	listed      bool // a list has succeeded; its rows may be none
-	ended       bool // its room is given back
+	spare       []spare // whose places are given away next, the last one first
+	ripe        bool    // others may be, too: some ended
+	listed      bool    // a list has succeeded; its rows may be none
+	ended       bool    // its room is given back
 	err         error
 	used        time.Time
 	subscribers map[chan struct{}]bool
@@ -61,7 +63,7 @@ func (f *feed) run(ctx context.Context) {
 	var p pace
 	listed := sync.OnceFunc(func() { close(f.first) })
 	defer func() {
-		f.end()
+		f.end(ErrFull)
 		listed()
 	}()
 	for again := false; ctx.Err() == nil; again = true {
@@ -114,9 +116,9 @@ func (f *feed) load(ctx context.Context, again bool) (version string, err error)
 	return version, nil
 }
 
-// end gives the room back. Who still waits for the first list is told that there is none, not that
+// end gives the room back. Who still waits for the first list is told why there is none, not that
 // it is empty.
-func (f *feed) end() {
+func (f *feed) end(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -125,7 +127,7 @@ func (f *feed) end() {
 	f.ended = true
 	f.room.give(len(f.rows))
 	if !f.listed && f.err == nil {
-		f.err = ErrFull
+		f.err = why
 	}
 }
 
@@ -147,7 +149,7 @@ func (f *feed) replace(rows []facts.Row, more bool) {
 	}
 	f.room.give(len(f.rows))
 	if n := f.room.take(len(rows)); n < len(rows) {
-		rows, more = rows[:n], true
+		rows, more = best(rows, n), true
 	}
 	all := make(map[string]facts.Row, len(rows))
 	for _, r := range rows {
@@ -155,6 +157,7 @@ func (f *feed) replace(rows []facts.Row, more bool) {
 	}
 	f.room.give(len(rows) - len(all))
 	f.rows, f.more, f.listed, f.err = all, more, true, nil
+	f.spare, f.ripe = nil, true
 	f.changed()
 }
 
@@ -170,11 +173,10 @@ func (f *feed) apply(c change) {
 		f.room.give(1)
 	case c.Gone:
 		return
-	case !known && (len(f.rows) >= f.limit || f.room.take(1) == 0):
-		f.more = true
+	case !known && !f.fits(&c.Row):
 		return
 	default:
-		f.rows[c.Row.UID] = c.Row
+		f.rows[c.Row.UID], f.ripe = c.Row, f.ripe || c.Row.Ended()
 	}
 	f.changed()
 }
@@ -231,6 +233,13 @@ func (f *feed) unsubscribe(s chan struct{}, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.subscribers, s)
+	f.used = now
+}
+
+// ask notes that somebody asks for the rows. They may wait for the first list for long.
+func (f *feed) ask(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.used = now
 }
 

@@ -89,7 +89,7 @@ func TestAFeedIsBoundedAndKeptUpToDate(t *testing.T) {
 		}
 		synctest.Wait()
 		rows, err := feeds.rows(t.Context(), s, key{user: "jane"})
-		if err != nil || len(rows.All) != maxRows || !rows.More || rows.All[0].UID != "new-1" {
+		if err != nil || len(rows.All) != maxRows || !rows.More || rows.All[0].UID != "new-2" {
 			t.Errorf("%d rows, more %t, the newest %q: %v", len(rows.All), rows.More, rows.All[0].UID, err)
 		}
 		if s.lists != 1 {
@@ -118,16 +118,20 @@ func TestFeedsEndWhenNobodyLooks(t *testing.T) {
 	})
 }
 
-// hookClock does something the next time that somebody asks for the time.
+// hookClock does something when somebody asks for the time the second time from now: the first one
+// is begin, which has the mutex.
 type hookClock struct {
 	clock.WithTicker
-	next func()
+	next  func()
+	asked bool
 }
 
 func (c *hookClock) Now() time.Time {
 	if do := c.next; do != nil {
-		c.next = nil
-		do()
+		if c.asked = !c.asked; !c.asked {
+			c.next = nil
+			do()
+		}
 	}
 	return c.WithTicker.Now()
 }
@@ -147,7 +151,7 @@ func TestWhoSubscribesAsAFeedEndsGetsOneThatLives(t *testing.T) {
 		c.next = func() {
 			feeds.mu.Lock()
 			defer feeds.mu.Unlock()
-			feeds.end(at)
+			feeds.end(at, ErrFull)
 		}
 		changes, leave, err := feeds.subscribe(t.Context(), s, at)
 		if err != nil {

@@ -25,6 +25,10 @@ const (
 // again helps when somebody has closed a page.
 var ErrFull = errors.New("too many lists of runs are open")
 
+// ErrGivenUp is returned for a list that was not there in time, so that the console reads it no
+// more. To ask for it again begins it again.
+var ErrGivenUp = errors.New("the list of runs took too long: it is read no more")
+
 // Feeds are the lists of runs that people look at.
 type Feeds struct {
 	clock clock.WithTicker
@@ -123,6 +127,7 @@ func (f *Feeds) begin(from source, at key) (one, loading *feed, err error) {
 		return nil, nil, ErrFull
 	}
 	if one := f.feeds[at]; one != nil {
+		one.ask(f.clock.Now())
 		return one, nil, nil
 	}
 	if ok, loading := f.makeRoom(at.user); !ok {
@@ -156,7 +161,7 @@ func (f *Feeds) makeRoom(user string) (ok bool, loading *feed) {
 		if short.since.IsZero() {
 			return false, cmp.Or(short.loading, all.loading)
 		}
-		f.end(short.oldest)
+		f.end(short.oldest, ErrFull)
 	}
 }
 
@@ -197,10 +202,10 @@ func (u *use) isShare(all use) bool {
 	return u.lists == 0 || u.lists < maxFeeds-lists && u.rows+maxRows <= maxAllRows-rows
 }
 
-// end stops one feed. The caller has the mutex.
-func (f *Feeds) end(at key) {
+// end stops one feed, and says why to who waits for it. The caller has the mutex.
+func (f *Feeds) end(at key, why error) {
+	f.feeds[at].end(why)
 	f.feeds[at].stop()
-	f.feeds[at].end()
 	delete(f.feeds, at)
 }
 
@@ -217,7 +222,7 @@ func (f *Feeds) sweep() {
 		f.mu.Lock()
 		for at, one := range f.feeds {
 			if one.idle(f.clock.Now()) {
-				f.end(at)
+				f.end(at, ErrGivenUp)
 			}
 		}
 		f.mu.Unlock()

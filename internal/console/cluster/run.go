@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	maxEvents = 100
-	eventPage = 500
+	maxEvents  = 100
+	eventPage  = 500
+	eventPages = 20
 )
 
 // Run reads a run, and shows it. What does not follow from each other is asked for at the same
@@ -81,7 +82,7 @@ func (v *View) fill(ctx context.Context, r *facts.Run, operator string, until ti
 		return err
 	})
 	group.Go(func() (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
-	group.Go(func() (err error) { r.Events, err = v.events(ctx, stored); return err })
+	group.Go(func() error { return v.events(ctx, r) })
 	v.under(ctx, group, r, operator, until)
 	return group.Wait()
 }
@@ -147,18 +148,36 @@ func (v *View) Stored(ctx context.Context, namespace, name string) (*v1alpha1.Wo
 	return stored, nil
 }
 
-// events are those of a run, the newest first.
-func (v *View) events(ctx context.Context, run *v1alpha1.WorkflowRun) ([]corev1.Event, error) {
-	var all []corev1.Event
-	of := v.rows.Get().AbsPath("api", "v1", "namespaces", run.Namespace, "events").Param("limit", strconv.Itoa(eventPage)).
-		Param("fieldSelector", fields.OneTermEqualSelector("involvedObject.uid", string(run.UID)).String())
-	_, err := stream(ctx, of, func(e *corev1.Event) bool { all = append(all, briefEvent(e)); return true })
-	if apierrors.IsForbidden(err) {
-		return nil, nil
+// events adds those of a run, the newest first. The API server gives them by name, which is about
+// the oldest first: the newest are on the last page.
+func (v *View) events(ctx context.Context, r *facts.Run) error {
+	all, next, read := []corev1.Event{}, "", 0
+	for range eventPages {
+		of := v.rows.Get().AbsPath("api", "v1", "namespaces", r.Stored.Namespace, "events").Param("limit", strconv.Itoa(eventPage)).Param("continue", next).
+			Param("fieldSelector", fields.OneTermEqualSelector("involvedObject.uid", string(r.Stored.UID)).String())
+		var err error
+		next, err = stream(ctx, of, func(e *corev1.Event) bool {
+			if all, read = append(all, briefEvent(e)), read+1; len(all) == 2*maxEvents {
+				all = newest(all)
+			}
+			return true
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("list events: %w", err)
+		}
+		if next == "" {
+			break
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
+	r.Events, r.EventsLeft, r.EventsUnread = newest(all), read > maxEvents, next != ""
+	return nil
+}
+
+// newest are the newest events, the newest first. The others are not kept.
+func newest(all []corev1.Event) []corev1.Event {
 	slices.SortStableFunc(all, func(a, b corev1.Event) int { return facts.EventTime(&b).Compare(facts.EventTime(&a)) })
-	return append([]corev1.Event{}, all[:min(len(all), maxEvents)]...), nil
+	return append([]corev1.Event{}, all[:min(len(all), maxEvents)]...)
 }

@@ -21,6 +21,7 @@ import (
 
 const (
 	pageRows    = 500
+	listPages   = 200 // of a list: 100,000 runs
 	maxCell     = 240 // characters of a message; other cells are shorter by their schema
 	watchPeriod = 5 * time.Minute
 	// pageMost is how long a page of a list may take: other lists wait for the turn of one that
@@ -82,22 +83,27 @@ func (v *View) MayList(ctx context.Context, namespace string) error {
 	return err
 }
 
-// list reads all runs, limit at most; more says whether there are others.
+// list reads all runs, and keeps the best, limit at most; more says whether there are others. The
+// API server gives them by name, so that the newest may be on any page. Where there are more than
+// may be kept, a page that cannot be read is the end: what was read is shown.
 func (v *View) list(ctx context.Context, namespace string, limit int) (rows []facts.Row, version string, more bool, err error) {
 	next := ""
-	for {
+	for range listPages {
 		t, err := v.page(ctx, namespace, next, pageRows)
-		if err != nil {
+		switch {
+		case err != nil && len(rows) == limit && ctx.Err() == nil:
+			return rows, version, true, nil
+		case err != nil:
 			return nil, "", false, err
 		}
-		rows = append(rows, t.read(t.names())...)
-		if next, version = t.Metadata.Continue, t.Metadata.ResourceVersion; next == "" {
-			return rows, version, false, nil
+		if rows = append(rows, t.read(t.names())...); len(rows) > limit {
+			rows, more = best(rows, limit), true
 		}
-		if len(rows) >= limit {
-			return rows[:limit], version, true, nil
+		if next, version = t.Metadata.Continue, t.Metadata.ResourceVersion; next == "" {
+			return rows, version, more, nil
 		}
 	}
+	return rows, version, true, nil
 }
 
 // names are the columns of a table. Only the first one of a watch has them.

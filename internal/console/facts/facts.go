@@ -6,6 +6,7 @@ package facts
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -26,6 +27,11 @@ type Row struct {
 	Created              time.Time
 }
 
+// Ended says whether the run has ended.
+func (r *Row) Ended() bool {
+	return slices.Contains([]string{"Succeeded", "Failed", "Cancelled", "TimedOut"}, r.Phase)
+}
+
 // Rows are the runs of a list at a moment.
 type Rows struct {
 	All  []Row // the newest first
@@ -39,13 +45,16 @@ type Run struct {
 	Stored     *v1alpha1.WorkflowRun // as the API server has it
 	Run        *v1alpha1.WorkflowRun // with the steps of the Workflow that it follows
 	Children   []v1alpha1.WorkflowRun
-	Policies   []v1alpha1.LockPolicy  // nil: they may not be seen
-	Events     []corev1.Event         // the newest first; nil: they may not be seen
-	Others     []v1alpha1.WorkflowRun // outlines of those under way, if the run waits in a queue or for locks
-	All        bool                   // Others are those of all namespaces
-	Unread     error                  // why there are no Others where the run waits for them; nil: they were read
-	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
-	Owner      runview.Owner          // who drives the run
+	Policies   []v1alpha1.LockPolicy // nil: they may not be seen
+	Events     []corev1.Event        // the newest first; nil: they may not be seen
+	EventsLeft bool                  // there are older events
+	// EventsUnread says that there are more events than were read: these may not be the newest.
+	EventsUnread bool
+	Others       []v1alpha1.WorkflowRun // outlines of those under way, if the run waits in a queue or for locks
+	All          bool                   // Others are those of all namespaces
+	Unread       error                  // why there are no Others where the run waits for them; nil: they were read
+	Semaphores   []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
+	Owner        runview.Owner          // who drives the run
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.

@@ -73,6 +73,7 @@ type drawing struct {
 // form is a button that asks for an action.
 type form struct {
 	To, Label, CSRF, UID string
+	Nonce                string // "": to do it twice is to do it once
 	Danger               bool
 }
 
@@ -82,8 +83,12 @@ func button(page views.Page, verb, label string) (form, error) {
 	if !ok {
 		return form{}, fmt.Errorf("%s is for the page of a run", verb)
 	}
+	nonce := ""
+	if verb == "rerun" {
+		nonce = page.Nonce
+	}
 	return form{
-		To: page.Base + "/runs/" + run.Namespace + "/" + run.Name + "/" + verb, Label: label, CSRF: page.CSRF, UID: run.UID,
+		To: page.Base + "/runs/" + run.Namespace + "/" + run.Name + "/" + verb, Label: label, CSRF: page.CSRF, UID: run.UID, Nonce: nonce,
 		Danger: verb == "cancel" || verb == "terminate",
 	}, nil
 }

@@ -4,6 +4,7 @@ package pages
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -151,5 +153,61 @@ func TestEachPhaseHasASign(t *testing.T) {
 			t.Errorf("%s and %s have one sign", phase, other)
 		}
 		seen[views.Mark(phase)] = phase
+	}
+}
+
+// mutations: PoliciesOf without More or Stale, or a page that says that there are none where some
+// are not known, makes this fail.
+func TestPagesDoNotSayNoneOfWhatTheyDoNotHave(t *testing.T) {
+	t.Parallel()
+	const none = "No run is under way that was written under a lock."
+	for name, c := range map[string]struct {
+		rows facts.Rows
+		want string
+	}{
+		"more than are kept": {facts.Rows{More: true}, "some that are under way may be missing here"},
+		"a watch that fails": {facts.Rows{Stale: errors.New("no answer")}, "not kept up to date now: no answer"},
+		"all":                {facts.Rows{}, none},
+	} {
+		text := written(t, Policies, views.Page{Body: views.PoliciesOf(nil, nil, c.rows, now)})
+		if !strings.Contains(text, c.want) || c.want != none && strings.Contains(text, none) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	replicas := views.ReplicasOf(facts.Owners{Claims: make([]ownership.Claim, 2)}, nil, now)
+	replicas.More = true
+	text := written(t, Replicas, views.Page{Body: replicas})
+	if !strings.Contains(text, "There are more runs under way than are counted here") || strings.Contains(text, "its 0 runs stand still") {
+		t.Errorf("%s", text)
+	}
+}
+
+// mutation: runs.html that says nothing of the bound where it says how many there are
+// makes this fail.
+func TestAListThatIsNotAllSaysSo(t *testing.T) {
+	t.Parallel()
+	rows := facts.Rows{All: []facts.Row{{Namespace: "a", Name: "one"}}, More: true}
+	for namespace, want := range map[string]string{"": "Choose a namespace", "a": "kubectl get workflowruns"} {
+		text := written(t, Runs, views.Page{Body: views.RunsOf(rows, views.RunsQuery{Namespace: namespace, Page: 1}, now)})
+		for _, part := range []string{want, "1 to 1 of 1 runs that the console keeps, the newest first", "more runs than the 1 that the console keeps"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("no %q: %s", part, text)
+			}
+		}
+	}
+}
+
+// mutation: RunOf that says nothing of events that are left out makes this fail.
+func TestEventsThatAreLeftOutAreTold(t *testing.T) {
+	t.Parallel()
+	r := sample(t)
+	for _, step := range []struct {
+		set  func()
+		want string
+	}{{func() { r.EventsLeft = true }, "Older ones are left out"}, {func() { r.EventsUnread = true }, "newer ones may be missing"}} {
+		step.set()
+		if text := written(t, Run, views.Page{Body: views.RunOf(r, now)}); !strings.Contains(text, step.want) {
+			t.Errorf("no %q", step.want)
+		}
 	}
 }

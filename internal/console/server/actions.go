@@ -4,6 +4,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +18,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
-const maxComment = 1024
+const (
+	maxComment = 1024
+	// markBytes have a name in 63 characters, with the 51 that actions.Again begins it with.
+	markBytes = 6
+)
 
 // act does what a form of a run asks for, as a write of its user, and leads back to the run.
 func (s *Server) act(ctx context.Context, v visit) (answer, error) {
@@ -88,18 +94,34 @@ func (s *Server) decide(ctx context.Context, v visit, what v1alpha1.ApprovalDeci
 	return err
 }
 
-// rerun creates a run that does the same again, and gives its name.
+// rerun creates a run that does the same again, and gives its name. A form that is sent twice, as
+// by a double click or a reload, creates one: what it said of its page is in the name.
 func (s *Server) rerun(ctx context.Context, v visit) (string, error) {
 	was, err := v.meant(ctx)
 	if err != nil {
 		return "", err
 	}
+	nonce := v.PostFormValue("nonce")
+	if nonce == "" {
+		return "", fmt.Errorf("%w: the form does not say of which page it is", errForged)
+	}
 	next, err := actions.Again(was, v.now)
 	if err != nil {
 		return "", err
 	}
-	if err := v.view.Client.Create(ctx, next); err != nil {
-		return "", fmt.Errorf("create run: %w", err)
+	next.Name, next.GenerateName = next.GenerateName+mark(v.view.User, string(was.UID), nonce), ""
+	err = v.view.Client.Create(ctx, next)
+	if err == nil {
+		return next.Name, nil
 	}
-	return next.Name, nil
+	if _, missing := v.view.Stored(ctx, next.Namespace, next.Name); missing == nil { // this form made it, and the quota may be used up since
+		return next.Name, nil
+	}
+	return "", fmt.Errorf("create run: %w", err)
+}
+
+// mark is the end of the name of a run that a form made.
+func mark(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:markBytes])
 }

@@ -3,6 +3,7 @@
 package server_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -11,22 +12,33 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/access"
+	"github.com/syncopate-dev/syncopate/internal/console/cluster"
+	"github.com/syncopate-dev/syncopate/internal/console/server"
 	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 )
 
-var tokens = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
+var (
+	tokens = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
+	nonces = regexp.MustCompile(`name="nonce" value="([0-9A-Z]+)"`)
+)
 
 // form is what the forms of a page send, for a run.
 func (c *console) form(page string, run *v1alpha1.WorkflowRun, more ...string) string {
 	c.t.Helper()
-	found := tokens.FindStringSubmatch(c.get(page))
+	text := c.get(page)
+	found := tokens.FindStringSubmatch(text)
 	if found == nil {
 		c.t.Fatalf("%s has no form", page)
 	}
 	v := url.Values{"csrf": {found[1]}, "uid": {string(run.UID)}}
+	if nonce := nonces.FindStringSubmatch(text); nonce != nil {
+		v.Set("nonce", nonce[1])
+	}
 	for i := 0; i < len(more); i += 2 {
 		v.Set(more[i], more[i+1])
 	}
@@ -231,4 +243,75 @@ func TestPostsOfOthersAreRefused(t *testing.T) {
 	if status, _, _ := c.do(http.MethodGet, page+"/suspend", ""); status < http.StatusBadRequest || stored(t, run).Spec.Suspend {
 		t.Error("a link suspends")
 	}
+}
+
+// A double click, and a reload of an answer that came too late, send the same form twice.
+//
+// mutations: rerun that has the API server make the name, or that fails where the run is there,
+// makes this fail; so does a page that has the nonce of another one.
+func TestAFormRunsARunAgainOnce(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, strings.Repeat("report", 12), asking)
+	c := local(t, apiServer.Config, ns)
+	page := "/runs/" + ns + "/" + run.Name
+	names := map[string]bool{}
+	again := func(sent string) {
+		t.Helper()
+		status, text, h := c.do(http.MethodPost, page+"/rerun", sent)
+		if status != http.StatusSeeOther {
+			t.Fatalf("%d\n%s", status, text)
+		}
+		names[h.Get("Location")] = true
+	}
+	sent := c.form(page, run)
+	again(sent)
+	again(sent)
+	if len(names) != 1 {
+		t.Errorf("one form has made %v", names)
+	}
+	again(c.form(page, run))
+	list := &v1alpha1.WorkflowRunList{}
+	must(t, admin.List(t.Context(), list, client.InNamespace(ns)))
+	if len(names) != 2 || len(list.Items) != 3 {
+		t.Errorf("%d runs, %v", len(list.Items), names)
+	}
+	for i := range list.Items {
+		if n := list.Items[i].Name; n != run.Name && len(n) > 63 {
+			t.Errorf("%s has %d characters", n, len(n))
+		}
+	}
+	if status, text, _ := c.do(http.MethodPost, page+"/rerun", c.form(page, run, "nonce", "")); status != http.StatusForbidden {
+		t.Errorf("a form without a nonce: %d\n%s", status, text)
+	}
+}
+
+// stalled is an API server that makes runs, and gives no answer in time.
+type stalled struct{ http.RoundTripper }
+
+func (s stalled) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost {
+		return nil, context.DeadlineExceeded
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// mutation: refuse with the advice of a page makes this fail.
+func TestAnActionThatRanOutOfTimeIsNotToBeReloaded(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	config := rest.CopyConfig(apiServer.Config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return stalled{rt} })
+	view, err := cluster.NewView(config, nil, "")
+	must(t, err)
+	who := access.NewLocal(view)
+	c := serve(t, who, server.Options{Base: who.Base(), Namespace: ns})
+	page := "/runs/" + ns + "/report"
+	status, text, _ := c.do(http.MethodPost, page+"/rerun", c.form(page, run))
+	if status != http.StatusGatewayTimeout {
+		t.Errorf("%d", status)
+	}
+	wants(t, text, "It may have been done: go back and look.", page+`">Go back`)
+	lacks(t, text, "Reload")
 }

@@ -27,6 +27,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, user string, err
 	if r.Method == http.MethodPost && r.PathValue("name") != "" {
 		f.Back = s.Base + "/runs/" + r.PathValue("namespace") + "/" + r.PathValue("name")
 	}
+	if r.Method == http.MethodPost && status == http.StatusGatewayTimeout { // to reload would be to ask for it once more
+		f.Advice = "It may have been done: go back and look."
+	}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
 	}
@@ -57,6 +60,7 @@ var failures = []struct {
 	{apierrors.IsBadRequest, http.StatusUnprocessableEntity, views.Failure{What: "That cannot be done"}},
 	{oneOf(errSenseless), http.StatusUnprocessableEntity, views.Failure{What: "That cannot be done"}},
 	{oneOf(cluster.ErrFull), http.StatusServiceUnavailable, views.Failure{What: "The console is full", Advice: "Try again when somebody has closed a page."}},
+	{oneOf(cluster.ErrGivenUp), http.StatusGatewayTimeout, slow},
 	{oneOf(errLate), http.StatusRequestTimeout, views.Failure{What: "The form did not arrive in time", Advice: "Go back, and send it again."}},
 	{oneOf(context.DeadlineExceeded), http.StatusGatewayTimeout, slow},
 	{apierrors.IsTimeout, http.StatusGatewayTimeout, slow},

@@ -113,7 +113,10 @@ func (s *Server) replicas(ctx context.Context, v visit) (answer, error) {
 		return answer{name: pages.Replicas, page: page}, nil
 	}
 	var body views.Replicas
-	scope, err := s.underWay(ctx, v, func(runs []v1alpha1.WorkflowRun, _ bool) { body = views.ReplicasOf(owners, runs, v.now) })
+	scope, err := s.underWay(ctx, v, func(runs []v1alpha1.WorkflowRun, more bool) {
+		body = views.ReplicasOf(owners, runs, v.now)
+		body.More = more
+	})
 	if err != nil {
 		return answer{}, err
 	}

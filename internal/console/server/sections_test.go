@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +82,33 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 	if status, text, _ := poor.do(http.MethodGet, "/replicas", ""); status != http.StatusForbidden {
 		t.Errorf("%d: %s", status, text)
 	}
+	sayThatRunsAreLeftOut(t, ns)
+}
+
+// endless has the API server's lists of runs go on without an end, and without a run.
+type endless struct{ http.RoundTripper }
+
+func (e endless) RoundTrip(r *http.Request) (*http.Response, error) {
+	if q := r.URL.Query(); path.Base(r.URL.Path) != "workflowruns" || q.Get("limit") == "" || q.Get("watch") != "" {
+		return e.RoundTripper.RoundTrip(r)
+	}
+	return &http.Response{
+		Request: r, StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(`{"metadata":{"resourceVersion":"0","continue":"more"}}`)),
+	}, nil
+}
+
+// mutation: replicas or policies that says nothing of runs which were not read makes this fail.
+func sayThatRunsAreLeftOut(t *testing.T, ns string) {
+	t.Helper()
+	config := rest.CopyConfig(apiServer.Config)
+	config.QPS = -1
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return endless{rt} })
+	c := local(t, config, ns)
+	wants(t, c.get("/replicas"), "There are more runs under way than are counted here")
+	text := c.get("/policies")
+	wants(t, text, "some that are under way may be missing here")
+	lacks(t, text, "No run is under way that was written")
 }
 
 // With a leader from the start there is no ConfigMap of partitions.

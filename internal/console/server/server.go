@@ -185,7 +185,7 @@ func (s *Server) page(h handler) http.Handler {
 func (s *Server) write(w http.ResponseWriter, status int, name string, page views.Page, v visit) {
 	page.Base, page.Now = s.Base, v.now
 	if v.view != nil {
-		page.User, page.CSRF = v.view.User, s.csrf(v.view.User)
+		page.User, page.CSRF, page.Nonce = v.view.User, s.csrf(v.view.User), rand.Text()
 	}
 	var b bytes.Buffer
 	if err := s.pages.Write(&b, name, page); err != nil {

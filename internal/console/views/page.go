@@ -24,6 +24,7 @@ type Page struct {
 	Base   string // what addresses begin with, without a slash at the end
 	User   string // who looks; "": the user of the kubeconfig
 	CSRF   string // what each form sends back
+	Nonce  string // what the forms send back that make something new: another one each time that the page is made
 	Live   string // the address that tells of changes; "": the page does not change
 	Notice string // what has been done
 	Now    time.Time

@@ -31,6 +31,8 @@ type Policies struct {
 	Policies []Policy
 	Holders  []RunRow // runs under way, with who wrote them last
 	More     int      // of these
+	Others   bool     // there are runs that the list does not have
+	Stale    string   // why the list is not kept up to date; "": it is
 }
 
 // Policy is a LockPolicy.
@@ -84,13 +86,16 @@ type Outcome struct {
 
 // PoliciesOf makes the page. policies is nil if they may not be seen.
 func PoliciesOf(policies []v1alpha1.LockPolicy, waves map[string][]facts.Sample, rows facts.Rows, now time.Time) Policies {
-	page := Policies{Hidden: policies == nil}
+	page := Policies{Hidden: policies == nil, Others: rows.More}
+	if rows.Stale != nil {
+		page.Stale = text(rows.Stale.Error())
+	}
 	for i := range policies {
 		page.Policies = append(page.Policies, policyOf(&policies[i], waves[policies[i].Name], now))
 	}
 	for i := range rows.All {
 		row := rows.All[i]
-		if row.Holder == "" || slices.Contains([]string{"Succeeded", "Failed", "Cancelled", "TimedOut"}, row.Phase) {
+		if row.Holder == "" || row.Ended() {
 			continue
 		}
 		if len(page.Holders) == maxHolders {

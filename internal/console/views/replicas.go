@@ -20,6 +20,7 @@ type Replicas struct {
 	Replicas   []Replica
 	Partitions []Partition
 	Unowned    int
+	More       bool // there are runs under way that are not counted
 }
 
 // Replica is a process of the operator.
@@ -58,7 +59,7 @@ func ReplicasOf(o facts.Owners, runs []v1alpha1.WorkflowRun, now time.Time) Repl
 			cell.Tone, cell.Title = "bad", cell.Title+": its owner "+why
 		}
 		if p.Owner == "" {
-			cell.Tone, cell.Title = "bad", fmt.Sprintf("partition %d has no owner: its %d runs stand still", n, p.Runs)
+			cell.Tone, cell.Title = "bad", fmt.Sprintf("partition %d has no owner: its runs stand still, %d of those that are counted", n, p.Runs)
 		}
 		page.Partitions = append(page.Partitions, cell)
 	}

@@ -30,6 +30,7 @@ type Run struct {
 	Conditions           []Condition
 	Events               []Event
 	NoEvents             string // why there are none; "": there are
+	EventsNote           string // what is not shown of them; "": all are
 	Can                  Can
 }
 
@@ -101,6 +102,7 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	}
 	page.Conditions = conditions(st, now)
 	page.Events, page.NoEvents = events(r.Events, now)
+	page.EventsNote = eventsNote(r)
 	page.Can = can(run, st)
 	return page
 }
@@ -112,7 +114,7 @@ func seeOthers(answer *runview.Answer, r *facts.Run, now time.Time) {
 		return
 	}
 	if r.Others != nil && answer.Phase == v1alpha1.RunQueued {
-		answer.Stands(runview.PlaceOf(r.Run, r.Others, r.Policies))
+		answer.Stands(runview.PlaceOf(r.Run, r.Others, r.Policies, r.All))
 	}
 	if runview.WaitsForLocks(r.Run) {
 		answer.WaitsFor(runview.Locks(runview.LockSight{
@@ -203,6 +205,17 @@ func events(list []corev1.Event, now time.Time) ([]Event, string) {
 		})
 	}
 	return all, ""
+}
+
+// eventsNote says which events are left out.
+func eventsNote(r *facts.Run) string {
+	switch {
+	case r.EventsUnread:
+		return "There are more events than the console reads: newer ones may be missing. kubectl events has all of them."
+	case r.EventsLeft:
+		return "These are the newest. Older ones are left out."
+	}
+	return ""
 }
 
 // can says what makes sense to ask.

@@ -123,3 +123,15 @@ func TestARunWaitsThoughOthersCannotBeRead(t *testing.T) {
 		t.Errorf("%q: %q", page.Why.Summary, said)
 	}
 }
+
+// mutation: seeOthers that takes the runs of one namespace for all makes this fail.
+func TestAPlaceAmongTheRunsOfOneNamespaceIsNotCalledOneOfAll(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued, Tenant: "acme", Admission: &v1alpha1.AdmissionStatus{QueuedAt: &metav1.Time{Time: now}}}}
+	for all, want := range map[bool]string{true: "place 1 of 1 in line now", false: "at least place 1 in line now"} {
+		page := views.RunOf(&facts.Run{Stored: run, Run: run, Others: []v1alpha1.WorkflowRun{*run}, All: all}, now)
+		if said := fmt.Sprint(page.Why.Facts); !strings.Contains(said, want) || strings.Contains(said, "at least") == all {
+			t.Errorf("all %t: %s", all, said)
+		}
+	}
+}

@@ -298,7 +298,7 @@ func TestWhyNamesTheLockItsHoldersAndThePlace(t *testing.T) {
 			if text := strings.Join(strings.Fields(b.String()), " "); !WaitsForLocks(run) || len(a.Locks) != 1 || !strings.Contains(text, strings.Join(strings.Fields(want), " ")) {
 				t.Errorf("%s is not told %q:\n%s", name, want, b.String())
 			}
-			if p := PlaceOf(run, s.Runs, nil); p != nil {
+			if p := PlaceOf(run, s.Runs, nil, true); p != nil {
 				t.Errorf("%s has a place %+v in the line of its tenant", name, p)
 			}
 		}

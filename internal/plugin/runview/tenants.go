@@ -244,17 +244,19 @@ type Place struct {
 	Used     int    `json:"used"`            // slots of the tenant that are taken
 	Idle     string `json:"idle,omitempty"`  // namespace/name of a run that keeps one while it waits for its locks; "": none does
 	Limit    *int   `json:"limit,omitempty"`
+	AtLeast  bool   `json:"atLeast,omitempty"` // not all runs under way were seen: others may be before it, and use the limit
 }
 
-// PlaceOf finds the place of a waiting run among all runs; nil if it does not wait. Those who wait
-// are ordered by priority, the highest first, then by creation, then by namespace and name.
-func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) *Place {
+// PlaceOf finds the place of a waiting run among those that were seen; nil if it does not wait.
+// whole says that these are all runs under way. Those who wait are ordered by priority, the highest
+// first, then by creation, then by namespace and name.
+func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, whole bool) *Place {
 	if !queued(run) {
 		return nil
 	}
 	lineOf := linesOf(policies)
 	line, tenant := lineOf(run), statusOf(run).Tenant
-	place := &Place{Position: 1}
+	place := &Place{Position: 1, AtLeast: !whole}
 	place.Limit, _ = limitOf(line, tenant, policies)
 	var waiting []*v1alpha1.WorkflowRun
 	for i := range runs {
@@ -291,15 +293,21 @@ func inLine(a, b *v1alpha1.WorkflowRun) int {
 
 // text says it to people.
 func (p *Place) text() string {
-	text := fmt.Sprintf("place %d of %d in line now", p.Position, p.Of)
+	text, used := fmt.Sprintf("place %d of %d in line now", p.Position, p.Of), "%d of at most %d slots of the tenant are taken"
+	if p.AtLeast {
+		text, used = fmt.Sprintf("at least place %d in line now", p.Position), "%d slots of the tenant are taken by runs that you may see, of at most %d"
+	}
 	if p.Ahead != "" {
 		text += ", behind " + p.Ahead
 	}
 	if p.Limit != nil {
-		text += fmt.Sprintf("; %d of at most %d slots of the tenant are taken", p.Used, *p.Limit)
+		text += "; " + fmt.Sprintf(used, p.Used, *p.Limit)
 	}
 	if p.Idle != "" {
 		text += ", one by " + p.Idle + ", which waits for its locks"
+	}
+	if p.AtLeast {
+		text += "; not all runs could be seen: others may be before it"
 	}
 	return text
 }

@@ -61,7 +61,7 @@ func TestRunsOfManyPoliciesAreCountedSoon(t *testing.T) {
 	if got := Lines(runs, policies); len(got) != 1 || len(got[0].Runs) != len(runs) {
 		t.Errorf("got %d lines", len(got))
 	}
-	if got := PlaceOf(&runs[0], runs, policies); got == nil || got.Of != len(runs) {
+	if got := PlaceOf(&runs[0], runs, policies, true); got == nil || got.Of != len(runs) {
 		t.Errorf("got %+v", got)
 	}
 	if took := time.Since(began); took > 10*time.Second { // it is some 100 ms
@@ -114,10 +114,10 @@ func TestASlotThatIsKeptIdleIsSeen(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	want := "place 1 of 1 in line now; 1 of at most 1 slots of the tenant are taken, one by team-a/idle, which waits for its locks"
-	if diff := cmp.Diff(want, PlaceOf(&runs[1], runs, batch(1)).text()); diff != "" {
+	if diff := cmp.Diff(want, PlaceOf(&runs[1], runs, batch(1), true).text()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if p := PlaceOf(&runs[0], runs, batch(1)); p != nil {
+	if p := PlaceOf(&runs[0], runs, batch(1), true); p != nil {
 		t.Errorf("with a slot it has place %+v", p)
 	}
 }
@@ -163,15 +163,28 @@ func TestThePlaceInLine(t *testing.T) {
 				want += ", behind team-a/" + []string{"urgent", "early-a", "early-b", "late"}[i-1]
 			}
 			want += "; 2 of at most 2 slots of the tenant are taken"
-			if diff := cmp.Diff(want, PlaceOf(&runs[k], runs, batch(2)).text()); diff != "" {
+			if diff := cmp.Diff(want, PlaceOf(&runs[k], runs, batch(2), true).text()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
 		}
 	}
-	if p := PlaceOf(&runs[6], runs, batch(2)); p != nil {
+	if p := PlaceOf(&runs[6], runs, batch(2), true); p != nil {
 		t.Errorf("a run under way has place %+v", p)
 	}
-	if p := PlaceOf(&runs[0], nil, nil); p.Position != 1 || p.Of != 1 || p.Limit != nil {
+	if p := PlaceOf(&runs[0], nil, nil, false); p.Position != 1 || p.Of != 1 || p.Limit != nil || !p.AtLeast {
 		t.Errorf("where nothing may be read: %+v", p)
+	}
+}
+
+// Somebody may see one namespace of a tenant with several.
+//
+// mutation: text that takes the runs of one namespace for all makes this fail.
+func TestAPlaceAmongSomeRunsIsNotCalledOneOfAll(t *testing.T) {
+	t.Parallel()
+	runs := []v1alpha1.WorkflowRun{waiting("mine", "acme", 1, 0)}
+	got := PlaceOf(&runs[0], runs, batch(10), false).text()
+	want := "at least place 1 in line now; 0 slots of the tenant are taken by runs that you may see, of at most 10; not all runs could be seen: others may be before it"
+	if got != want {
+		t.Errorf("%s", got)
 	}
 }

@@ -16,7 +16,14 @@
   };
   const keyOf = (element) => element && (element.id ? "#" + CSS.escape(element.id) : element.getAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : null);
 
+  // A form that makes something new keeps its nonce until the page is loaded anew: else two clicks could make two.
+  const keep = (old, next) => {
+    const was = old.querySelector("input[name=nonce]"), is = next.querySelector("input[name=nonce]");
+    if (was && is) is.setAttribute("value", was.getAttribute("value"));
+  };
+
   const swap = (old, next) => {
+    keep(old, next);
     if (old.isEqualNode(next) || typing(old)) return;
     const open = [...old.querySelectorAll("details[open][id]")].map((d) => d.id);
     const scrolled = [...old.querySelectorAll("[role=region]")].map((r) => [r.getAttribute("aria-label"), r.scrollLeft, r.scrollTop]);

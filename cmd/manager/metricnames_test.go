@@ -244,7 +244,7 @@ func gauges() map[string][]string {
 		"runs": own, "runs_need_newer": own, "schedules_held": own, "partitions_owned": own, "run_locks_unlocked": own, "places_used": own, "places_waiting": own,
 		"inbox_bytes": own, "inbox_limit_bytes": own, "results_parked": own, "build_info": {"sum", "absent", "label_values"}, "result_keys": own,
 		"admission_slots": one, "admission_queue_length": one, "locks_held": one, "locks_waiting": one, "locks_oldest_contended_hold_seconds": one,
-		"audit_findings": one, "rollout_phase": one, "rollout_percent": one, "inbox_oldest_seconds": one,
+		"audit_findings": one, "topics_waiting": one, "rollout_phase": one, "rollout_percent": one, "inbox_oldest_seconds": one,
 		"nats_stream_bytes": view, "nats_stream_limit_bytes": view, "partitions_unowned": view, "ownership_members": view, "result_keys_usable": view, "webhook_certificate_expiry_timestamp_seconds": view,
 	}
 }

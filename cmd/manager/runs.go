@@ -157,7 +157,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
-	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}), registry.Register(r.Dispatch.Backlog))
+	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}), registry.Register(r.Dispatch.Backlog), registry.Register(workers.Topics()))
 	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
 	handover.Once = []manager.Runnable{limits, shared, collector, sweeper, newAuditor(mgr, o, a)}
 	return limits, owns, errors.Join(err, addAll(mgr, owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),

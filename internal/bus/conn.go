@@ -33,9 +33,10 @@ type Conn struct {
 	pulse       *pulse
 	owner       owner
 	raises      raises
-	losses      *losses.Watch // of the streams that are watched
-	looking     sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
-	otherLosses *losses.Watch // of the others; asked by WatchStreams alone
+	losses      *losses.Watch   // of the streams that are watched
+	looking     sync.Mutex      // held while asking about a stream: answers are judged in the order in which they were given
+	otherLosses *losses.Watch   // of the others; asked by WatchStreams alone
+	unseen      map[string]bool // of the others: those that could not be looked at; of WatchStreams alone
 	removals    removals
 	recheck     chan struct{} // asks for a look at the streams now
 	generation  atomic.Uint64
@@ -79,7 +80,7 @@ func connect(c *Conn, tests ...nats.Option) (*Conn, error) {
 func newConn(config Config) *Conn {
 	c := &Conn{
 		Names: config.Names, Clock: config.Clock, Log: config.Log,
-		config: config, pulse: newPulse(), recheck: make(chan struct{}, 1),
+		config: config, pulse: newPulse(), unseen: map[string]bool{}, recheck: make(chan struct{}, 1),
 		opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.losses = losses.New(c.lost, c.watched()...)

@@ -129,27 +129,37 @@ func checkOthers(ctx context.Context, c *Conn) error {
 }
 
 // measureOthers measures the streams that are not watched, and tells whether one is gone. What
-// cannot be asked is left out: the next look asks again.
+// cannot be asked is left out, and the log says so: the next look asks again. Each has its own time,
+// so one that does not answer does not look as if all did not.
 func measureOthers(ctx context.Context, c *Conn) (gone bool) {
-	ctx, cancel := c.Bounded(ctx)
-	defer cancel()
 	for _, name := range others(c.Names) {
-		before := c.otherLosses.Begin(name)
-		switch s, err := c.JetStream.Stream(ctx, name); {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			c.removals.sawGone(name, c.Clock.Now())
-			unmeasured(c, name)
-			gone = true
-		case err == nil:
-			c.removals.sawThere(name)
-			info := s.CachedInfo()
-			measure(c, info)
-			if !leaderless(info) {
-				before.Look(info.Created, info.State.LastSeq)
-			}
-		}
+		err := measureOther(ctx, c, name)
+		gone = gone || errors.Is(err, jetstream.ErrStreamNotFound)
+		sawOther(c, name, err)
 	}
 	return gone
+}
+
+func measureOther(ctx context.Context, c *Conn, name string) error {
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	before := c.otherLosses.Begin(name)
+	s, err := c.JetStream.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.removals.sawGone(name, c.Clock.Now())
+		unmeasured(c, name)
+	}
+	if err != nil {
+		return err
+	}
+	c.removals.sawThere(name)
+	info := s.CachedInfo()
+	if leaderless(info) {
+		return errNoLeader
+	}
+	measure(c, info)
+	before.Look(info.Created, info.State.LastSeq)
+	return nil
 }
 
 func (c *Conn) checkStream(ctx context.Context, name string) error {

@@ -177,7 +177,7 @@ func (p *rollout) measure(ctx context.Context, name string, d time.Duration) err
 		return after.sum("syncopate_status_writes_total", where) - before.sum("syncopate_status_writes_total", where)
 	}
 	s.add("status writes", "/s", writes("accepted")/took.Seconds())
-	s.add("refused writes", "/min", writes("refused")/took.Minutes())
+	s.add("refused writes", "/min", (writes("refused")+writes("outdated"))/took.Minutes())
 	const lookUps = "syncopate_job_recoveries_total"
 	s.add("jobs looked up", "/s", (after.sum(lookUps, nil)-before.sum(lookUps, nil))/took.Seconds())
 	return nil

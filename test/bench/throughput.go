@@ -245,7 +245,7 @@ func (p *passage) report(r *report, l load, before, after plainWrites) *measured
 	s = r.in("what a run costs", l.name)
 	writes := add("syncopate_status_writes_total", accepted)
 	m.writes = s.add("status writes per run", "", writes/runs)
-	s.add("refused per run", "", add("syncopate_status_writes_total", labels{"outcome": "refused"})/runs)
+	s.add("refused per run", "", (add("syncopate_status_writes_total", labels{"outcome": "refused"})+add("syncopate_status_writes_total", labels{"outcome": "outdated"}))/runs)
 	s.add("other API writes per run", "", (p.after.apiWrites()-p.before.apiWrites()-add("syncopate_status_writes_total", nil))/runs)
 	s.add("lock takes per run", "", add("syncopate_run_lock_acquisitions_total", labels{"outcome": "acquired"})/runs)
 	s.add("results per write", "", between(p.before, p.after, "syncopate_results_per_write", nil).mean())

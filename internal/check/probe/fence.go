@@ -31,22 +31,36 @@ func (k *kube) fence(ctx context.Context) check.Fence {
 }
 
 func (k *kube) lower(ctx context.Context, run *v1alpha1.WorkflowRun) check.Fence {
-	f := check.Fence{Run: run.Namespace + "/" + run.Name}
 	*run.Status.Fence--
-	switch err := k.Status().Update(ctx, run, client.DryRunAll); {
+	return saysOf(run.Namespace+"/"+run.Name, k.Status().Update(ctx, run, client.DryRunAll))
+}
+
+// saysOf is what an answer says to a write that lowers the fence of a run.
+func saysOf(run string, err error) check.Fence {
+	f := check.Fence{Run: run}
+	switch {
 	case err == nil:
 		f.Taken = true
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "stale writer"):
 		f.Said = "by the rule of the CRD"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'syncopate-status'"):
 		f.Said = "by the admission policy syncopate-status"
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot update resource "):
 		f.Unread = check.Unread{
 			Why:  "you may not update the status of runs, so the rules were not asked",
 			Hint: "run it as an administrator: it takes update on workflowruns/status, for a dry run",
 		}
 	default:
-		f.Unread = unread("a dry run that lowers the fence of run "+f.Run, err)
+		f.Unread = unread("a dry run that lowers the fence of run "+run, err)
+		if byAdmission(err) {
+			f.Hint = "somebody's policy or webhook does not take the status of runs: leave out workflowruns/status, or the operator's writes fail, too"
+		}
 	}
 	return f
+}
+
+// byAdmission says whether a policy or a webhook refused a write, or could not be asked, and not the
+// rules of who may do what.
+func byAdmission(err error) bool {
+	return strings.Contains(err.Error(), "webhook") || strings.Contains(err.Error(), "ValidatingAdmissionPolicy") || apierrors.IsForbidden(err)
 }

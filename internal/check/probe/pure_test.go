@@ -9,7 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -114,6 +117,35 @@ func TestManifests(t *testing.T) {
 	for _, text := range []string{head + "spec: {workloadClasses: [x], workloadClasses: [other]}\n", json + `, "workloadClasses": ["other"]}}`} {
 		if _, err := Manifests(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), `key "workloadClasses" already set`) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// mutations: saysOf that takes each refusal for one of rights, or that leaves out who refused.
+func TestWhoRefusesALowerFence(t *testing.T) {
+	runs := v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+	denied := func(code int32, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: metav1.StatusReasonForbidden, Message: message}}
+	}
+	rights := `User "jane" cannot update resource "workflowruns/status" in API group "syncopate.dev" in the namespace "a"`
+	for name, c := range map[string]struct {
+		err             error
+		said, why, hint string
+	}{
+		"our policy":        {apierrors.NewForbidden(runs, "r", errors.New("ValidatingAdmissionPolicy 'syncopate-status' with binding 'b' denied request")), "syncopate-status", "", ""},
+		"rights":            {apierrors.NewForbidden(runs, "r", errors.New(rights)), "", "you may not update", "administrator"},
+		"another policy":    {apierrors.NewForbidden(runs, "r", errors.New("ValidatingAdmissionPolicy 'theirs' with binding 'b' denied request")), "", "'theirs'", "the operator's"},
+		"a webhook":         {denied(403, `admission webhook "theirs.example.com" denied the request: no`), "", "theirs.example.com", "the operator's"},
+		"a webhook by 400":  {apierrors.NewBadRequest(`admission webhook "theirs.example.com" denied the request: no`), "", "theirs.example.com", "the operator's"},
+		"a webhook is down": {apierrors.NewInternalError(errors.New(`failed calling webhook "theirs.example.com": refused`)), "", "theirs.example.com", "the operator's"},
+		"no server":         {errors.New("connection refused"), "", "connection refused", "kubectl version"},
+	} {
+		f := saysOf("a/r", c.err)
+		if f.Taken || f.Run != "a/r" || !strings.Contains(f.Said, c.said) || !strings.Contains(f.Why, c.why) || !strings.Contains(f.Hint, c.hint) {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if (c.said == "") != (f.Said == "") || (c.why == "") != (f.Why == "") {
+			t.Errorf("%s: it is said, and it is not: %+v", name, f)
 		}
 	}
 }

@@ -120,7 +120,7 @@ var _ = Describe("the API server", func() {
 		for range 5 {
 			r.turn(ctx, run)
 		}
-		Expect(writes("refused")).To(BeEquivalentTo(5))
+		Expect(writes("outdated")).To(BeEquivalentTo(5))
 		Expect(w.jobsStored(ctx)).To(BeZero())
 		Expect(r.recorder.list()).To(BeEmpty())
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
@@ -200,10 +200,10 @@ var _ = Describe("the API server", func() {
 		again := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: run.Name, Namespace: run.Namespace}, Spec: run.Spec}
 		Expect(w.client.Create(ctx, again)).To(Succeed())
 		before.Spec.Shutdown = v1alpha1.ShutdownCancel // so that there is something to write
-		tried := writes("refused")
+		tried := writes("outdated")
 		w.clock.Step(time.Second)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero())
-		Expect(writes("refused")).To(Equal(tried + 1))
+		Expect(writes("outdated")).To(Equal(tried + 1))
 		Expect(w.locked(ctx, run)).To(BeFalse())
 		r.cached = nil
 		r.finish(ctx, again)

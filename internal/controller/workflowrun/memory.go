@@ -69,9 +69,11 @@ type memory struct {
 	// failing is why effects fail, as it was told; "": they do not.
 	failing string
 	// refused is why the API server refuses the status, as people were told; "": it does not.
-	refused   metav1.StatusReason
-	conflicts conflicts
-	noRoom    noRoom
+	refused metav1.StatusReason
+	// serverErrors are the writes that were answered with code 500 since one was taken.
+	serverErrors int
+	conflicts    conflicts
+	noRoom       noRoom
 	// missing is of a run that the API server says does not exist, since it last gave or took it;
 	// undeleted and unnoted are of one that ended: see deleteEnded and noteEdit.
 	missing, undeleted, unnoted pause

@@ -34,7 +34,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	latency := prometheus.ExponentialBuckets(0.001, 2, 16) // 1 ms to 33 s
 	m := &Metrics{
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted, refused (answered with an error), or unanswered.",
+			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted, outdated (another wrote, or the run is gone), refused (answered with another error), or unanswered.",
 		}, []string{"outcome"}),
 		fenceRejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_fence_rejections_total", Help: "What was refused as stale, by what refused it: status writes by resource_version or fence_rule, dispatches by nats_fence.",
@@ -77,6 +77,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	m.addDecisions()
+	for _, outcome := range outcomes {
+		m.statusWrites.WithLabelValues(outcome) // from 0 on: alerts are about their increase
+	}
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
@@ -32,5 +33,16 @@ func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
 		if !found {
 			t.Errorf("%s has no bucket up to %v", name, bound)
 		}
+	}
+}
+
+// An alert is about writes of which none is taken: also where none was since the process began.
+//
+// mutation: outcomes that come when they are counted first.
+func TestAllOutcomesOfWritesAreThereFromTheStart(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	NewMetrics(reg)
+	if n, err := testutil.GatherAndCount(reg, "syncopate_status_writes_total"); err != nil || n != 4 {
+		t.Errorf("%d outcomes, %v", n, err)
 	}
 }

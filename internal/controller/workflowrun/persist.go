@@ -44,16 +44,25 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	return nil
 }
 
+// outcomes are those of the metric of status writes.
+var outcomes = []string{"accepted", "outdated", "refused", "unanswered"}
+
 // outcomeOf says for a metric what the API server said to a write. One that it did not answer may
-// have been stored, and so may one that it answered with an error of its own.
+// have been stored, and so may one that it answered with an error of its own. One is outdated if
+// the run was another by then, or was gone: an alert about writes that are not taken is not about
+// that.
 func outcomeOf(err error) string {
-	if err == nil {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
 		return "accepted"
-	}
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), isStaleWriter(err):
+		return "outdated"
+	case errors.As(err, &answer):
 		return "refused"
+	default:
+		return "unanswered"
 	}
-	return "unanswered"
 }
 
 // countWrite counts a write that was sent, by what the API server said to it.
@@ -79,6 +88,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
 	p.mem.refused, p.mem.standoff, p.mem.missing, p.mem.conflicts = "", standoff{}, pause{}, conflicts{}
+	p.mem.serverErrors = 0
 	p.lock.Wrote()
 	if p.mem.suspects -= len(p.batch.Carried()); p.mem.blamed || p.mem.suspects <= 0 {
 		p.mem.atOnce, p.mem.suspects, p.mem.blamed = 0, 0, false

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,6 +115,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	case tooLarge(cause) && (n == 0 || ending):
 		return p.shrink(ctx, cause), nil
 	case outage(cause):
+		tellErrors(p, cause)
 		p.handBack(ctx, cause)
 		return reconcile.Result{}, cause
 	}
@@ -174,6 +176,23 @@ func tellRefused(p *pass, cause error) {
 	p.mem.refused = why
 	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, "StatusRefused", "Advance",
 		"The API server refuses the run's status, so the run stands still: %s", bounds.Printable(cause.Error(), mostRefusal))
+}
+
+// errorsTold is after how many errors in a row people are told: some ten seconds, as tries go. A
+// server that changes its etcd's leader is done by then.
+const errorsTold = 8
+
+// tellErrors tells people that the API server answers each write of the run's status with an error
+// of its own, as it does while a webhook is down that must be asked. A server that is not ready, or
+// too busy, is not to blame: the events would have to go there, too.
+func tellErrors(p *pass, cause error) {
+	var answer apierrors.APIStatus
+	if !errors.As(cause, &answer) || answer.Status().Code != http.StatusInternalServerError {
+		return
+	}
+	if p.mem.serverErrors++; p.mem.serverErrors >= errorsTold {
+		tellRefused(p, cause)
+	}
 }
 
 // handBack returns results that have waited too long for Redis or the API server to NATS.

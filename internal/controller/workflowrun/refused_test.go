@@ -4,12 +4,14 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -279,6 +281,47 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Unwritten()).To(BeFalse())
 		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})
+
+var _ = Describe("a webhook on the status of runs that is down", func() {
+	down := apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": connection refused`))
+
+	// mutations: tellErrors that tells at once, each time, never, or of a server that is away; wrote
+	// that does not forget the errors of before.
+	It("is told to the run's user after several tries, once until a write is taken", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		tries := func(n int, cause error) {
+			GinkgoHelper()
+			r.refuse = func(*v1alpha1.WorkflowRun) error { return cause }
+			for range n {
+				w.clock.Step(lookAgain)
+				_, err := r.pass(ctx, run)
+				Expect(err).To(HaveOccurred())
+			}
+			r.refuse = nil
+		}
+		told := func() int { return r.recorder.count("Warning StatusRefused") }
+		tries(errorsTold-1, down)
+		Expect(told()).To(BeZero(), "it may be over in a moment")
+		tries(2*errorsTold, apierrors.NewServiceUnavailable("the API server ends"))
+		Expect(told()).To(BeZero(), "who is away refuses nothing")
+		tries(1, down)
+		Expect(told()).To(Equal(1))
+		Expect(r.recorder.list()[0]).To(ContainSubstring("policy.example.com"))
+		tries(2*errorsTold, down)
+		Expect(told()).To(Equal(1))
+		w.clock.Step(lookAgain)
+		r.inFlight(ctx, run, 2)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		tries(errorsTold-1, down)
+		Expect(told()).To(Equal(1))
+		tries(1, down)
+		Expect(told()).To(Equal(2))
+		w.clock.Step(lookAgain)
+		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(2*patience))
 })
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
@@ -183,8 +184,13 @@ func TestRootOf_IsTheSameForAllJobs(t *testing.T) {
 func TestOutcomeOf(t *testing.T) {
 	runs := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
 	for want, errs := range map[string][]error{
-		"accepted":   {nil},
-		"refused":    {apierrors.NewConflict(runs, "run", errors.New("somebody else was faster")), fmt.Errorf("write: %w", apierrors.NewInternalError(errors.New("full"))), apierrors.NewTimeoutError("late", 1)},
+		"accepted": {nil},
+		"outdated": {
+			apierrors.NewConflict(runs, "run", errors.New("somebody else was faster")), apierrors.NewNotFound(runs, "run"),
+			fmt.Errorf("write: %w", apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "run",
+				field.ErrorList{field.Forbidden(field.NewPath("status"), "stale writer: status.fence must not decrease")})),
+		},
+		"refused":    {fmt.Errorf("write: %w", apierrors.NewInternalError(errors.New("full"))), apierrors.NewTimeoutError("late", 1)},
 		"unanswered": {context.DeadlineExceeded, errors.New("connection reset")},
 	} {
 		for _, err := range errs {

@@ -66,7 +66,9 @@ func TestWhatIsSentAgain(t *testing.T) {
 		want int
 	}{
 		"of another process": {ended(now), 1}, "of this process": {mine, 0}, "of an earlier one": {earlier, 1},
-		"long over": {ended(now.Add(-2 * horizon)), 0}, "under way since long": {under, 0}, "not begun": {&v1alpha1.WorkflowRun{}, 0},
+		"over for less than two minutes": {ended(now.Add(-119 * time.Second)), 1}, // as docs/tracing.md says
+		"over for more":                  {ended(now.Add(-121 * time.Second)), 0},
+		"long over":                      {ended(now.Add(-2 * horizon)), 0}, "under way since long": {under, 0}, "not begun": {&v1alpha1.WorkflowRun{}, 0},
 	} {
 		to := &sent{}
 		New(to, 100, clk, "me").Found(c.run)

@@ -230,8 +230,9 @@ type LockHold struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Permits int32 `json:"permits"`
-	// fence is greater than that of every earlier holder of the lock. Whatever the lock protects
-	// can refuse work with a lower one.
+	// fence is greater than that of every earlier holder of the lock. Whatever a mutex protects can
+	// refuse work with a lower one. A Semaphore may have several holders at a time: there it only
+	// tells them apart.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740991

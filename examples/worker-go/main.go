@@ -5,10 +5,12 @@
 //
 // It reads NATS_URL, the address of the NATS server, and where they are set: NATS_USER and
 // NATS_PASSWORD; NATS_CA, NATS_CERT and NATS_KEY, the names of files; SYNCOPATE_PREFIX, which is
-// the operator's --nats-prefix.
+// the operator's --nats-prefix; GRACE_SECONDS, which jobs have after SIGTERM, some 15 less than the
+// pod has.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +18,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,12 +41,18 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	period, err := grace(os.Getenv("GRACE_SECONDS"))
+	if err != nil {
+		return err
+	}
 	nc, err := worker.Connect(os.Getenv("NATS_URL"), login(os.Getenv)...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	w := worker.New(nc, worker.Options{Prefix: os.Getenv("SYNCOPATE_PREFIX"), Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))})
+	w := worker.New(nc, worker.Options{
+		Prefix: os.Getenv("SYNCOPATE_PREFIX"), GracePeriod: period, Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)),
+	})
 	w.Handle("demo.echo", echo, worker.Concurrency(16))
 	w.Handle("demo.flaky", flaky, worker.Concurrency(16))
 	w.Handle("demo.slow", slow, worker.Concurrency(16))
@@ -50,6 +60,24 @@ func run(ctx context.Context) error {
 	w.Handle("http.fetch", fetch, worker.Concurrency(16))
 	w.Handle("demo.conformance", conformance, worker.Concurrency(4))
 	return w.Run(ctx)
+}
+
+var (
+	graceSeconds = regexp.MustCompile(`^[0-9]{1,6}$`)
+	errGrace     = errors.New("GRACE_SECONDS: want a whole number of seconds, 0 to 999999")
+)
+
+// grace reads GRACE_SECONDS as worker.Options has it: there a negative period is none.
+func grace(text string) (time.Duration, error) {
+	text = cmp.Or(text, "20")
+	if !graceSeconds.MatchString(text) {
+		return 0, errGrace
+	}
+	seconds, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, errGrace
+	}
+	return cmp.Or(time.Duration(seconds)*time.Second, -1), nil
 }
 
 // login is how NATS is told who this is. Files are read again for each connection, as they rotate.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +77,21 @@ func TestLoginIsWhatAServerThatVerifiesItsClientsTakes(t *testing.T) {
 	nc.Close()
 	if opts := login(func(string) string { return "" }); len(opts) > 0 {
 		t.Errorf("%d options where nothing is set", len(opts))
+	}
+}
+
+// mutations: a GRACE_SECONDS that nobody reads, a 0 that becomes the SDK's default, and a value
+// that nobody checks make this fail.
+func TestTheGracePeriodIsThatOfTheEnvironment(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 20 * time.Second, "45": 45 * time.Second, "0": -1, "999999": 999_999 * time.Second} {
+		if got, err := grace(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"45s", "-1", "+1", "1.5", "1e3", " 45", "1000000", "99999999999999999999"} {
+		t.Setenv("GRACE_SECONDS", text)
+		if err := run(t.Context()); err == nil || !strings.Contains(err.Error(), "GRACE_SECONDS") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

@@ -8,7 +8,12 @@ import { leave, prefix, start, stream } from "./nats.mjs";
 
 const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
-const grace = 20_000; // milliseconds that they have after SIGTERM
+const seconds = process.env.GRACE_SECONDS || "20"; // that they have after SIGTERM, some 15 less than the pod has
+if (!/^[0-9]{1,6}$/.test(seconds)) {
+  console.error("GRACE_SECONDS: want a whole number of seconds, 0 to 999999");
+  process.exit(2);
+}
+const grace = 1_000 * Number(seconds);
 const mostInline = 64 << 10, chunk = 128 << 10; // bytes of an output in a result, and of a piece of a larger one
 const most = process.env.NO_OBJECT_STORE === "1" ? mostInline : 8 << 20; // bytes of an output at all; a confined worker has no object store
 const bucket = `${prefix}-payloads`; // the object store of large outputs

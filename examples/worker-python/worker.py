@@ -16,7 +16,6 @@ BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, CHUNK = 64 << 10, 128 << 10  # bytes of an output in a result, and of a piece of a larger one
 MOST = MOST_INLINE if os.environ.get("NO_OBJECT_STORE") == "1" else 8 << 20  # bytes of an output at all; a confined worker has no object store
 CONCURRENCY = 4  # jobs at the same time
-GRACE = 20  # seconds that they have after SIGTERM
 REFRESH, MOST_BIND = 60, 5  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
 LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
 LONGEST_WAIT = 2**53 - 1  # milliseconds of a Retry; the operator caps it much lower
@@ -25,6 +24,17 @@ PING_EVERY, SEND_TIMEOUT = 5, 5  # seconds: a connection is dropped after two pi
 
 def log(text):  # never a token, an input or an output
     print(text, file=sys.stderr, flush=True)
+
+
+def read_grace(text):
+    """Seconds. Ends the process if it is no such number."""
+    if re.fullmatch("[0-9]{1,6}", text):
+        return int(text)
+    log("GRACE_SECONDS: want a whole number of seconds, 0 to 999999")
+    sys.exit(2)
+
+
+GRACE = read_grace(os.environ.get("GRACE_SECONDS") or "20")  # seconds that jobs have after SIGTERM, some 15 less than the pod has
 
 
 # ------------------------------------------------------------------------------------------------ the work

@@ -38,7 +38,7 @@ const (
 	CodeInvalidOutput = "InvalidOutput" // the handler's value has no JSON form, or one that is not UTF-8; final
 	CodeTooLarge      = "TooLarge"      // the output is larger than protocol.MaxPayloadBytes, or than the server takes; final
 
-	CodeDeliveredTooOften = "DeliveredTooOften" // the job was handed out more often than MaxDeliveries allows; final
+	CodeDeliveredTooOften = "DeliveredTooOften" // the job was handed out more often than MaxDeliveries allows
 
 	CodeInvalidPayload  = "InvalidPayload"  // what Job.Payload was given is no reference, or the object is not what it promises; final
 	CodePayloadNotFound = "PayloadNotFound" // what Job.Payload was to read is not in the object store

@@ -24,9 +24,12 @@ type Job struct {
 	Input json.RawMessage
 	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
 	Fence int64
-	// LockFences are those of the locks across runs that protect the job, by lock: "gpu-pool/eu",
-	// or "mutex:team-a/deploy-eu". Each grows with each holder of its lock: what the lock protects
-	// should refuse work with a lower one than it has seen. Nil: there are none.
+	// LockFences are those of the locks across runs that protect the job, by lock:
+	// "mutex:team-a/deploy-eu", or "gpu-pool/eu". Each grows with each holder of its lock: what a
+	// mutex protects should refuse work with a lower one than it has seen. A Semaphore, as the
+	// second one is, has several holders at a time: its fences tell them apart, and must not be
+	// compared. All attempts under one hold have the same fence; ID.Attempt tells which is later.
+	// Nil: there are none.
 	LockFences map[string]int64
 	// Deadline is when nobody waits for the result any more; the handler's context has it
 	// too. Zero: none.

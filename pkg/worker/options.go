@@ -22,8 +22,10 @@ type Options struct {
 	// Prefix is the first token of all subjects. Default protocol.DefaultPrefix.
 	Prefix string
 	// GracePeriod is how long handlers may go on after Run's context ended, before theirs is
-	// cancelled. Default 20 s, which with what follows is less than the 30 s that Kubernetes gives
-	// a pod. Negative: no grace.
+	// cancelled. Then they have to return, and Run tells NATS: that takes up to 15 s while it is
+	// silent, else an instant, or as long as a large output takes. So give the pod a
+	// terminationGracePeriodSeconds that is 15 s longer. Default 20 s, of the 30 s that a pod has
+	// by default. Negative: no grace.
 	GracePeriod time.Duration
 	// BindInterval is how long the worker waits, give or take a half, before it looks again for the
 	// consumer of a topic, which the operator makes when it dispatches the first job of that topic.
@@ -86,9 +88,11 @@ func Concurrency(n int) HandleOption {
 	return func(t *topic) { t.concurrency = n }
 }
 
-// MaxDeliveries fails a job for good, with CodeDeliveredTooOften and without a call of the handler,
-// when the server hands it out for more than the nth time. That is for jobs that end the process
-// of their worker, and with it the work on others: else they come again until their time-out.
+// MaxDeliveries fails an attempt, with CodeDeliveredTooOften and without a call of the handler,
+// when the server hands its job out for more than the nth time. That is for jobs that end the
+// process of their worker, and with it the work on others: else they come again until their
+// time-out. The count of the next attempt begins anew, for jobs that were only beside such a one: a
+// job ends at most n processes in each of the attempts that its step allows.
 // Take 10 or more: jobs that a worker gives back when it stops were handed out, too.
 // Default: no limit.
 func MaxDeliveries(n int) HandleOption {

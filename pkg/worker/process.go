@@ -128,9 +128,10 @@ func (t *topic) work(ctx context.Context, j task, one *atWork) outcome {
 		ctx, cancel = context.WithDeadline(ctx, j.Deadline)
 		defer cancel()
 	}
+	// Which job of a process ended it is not known here, so the failure is not final.
 	if t.limited && j.Delivery > uint64(t.maxDeliveries) {
 		text := fmt.Sprintf("delivery %d, at most %d are tried", j.Delivery, t.maxDeliveries)
-		return t.answer(ctx, j, one, resultOf(nil, Final(Fail(CodeDeliveredTooOften, text))))
+		return t.answer(ctx, j, one, resultOf(nil, Fail(CodeDeliveredTooOften, text)))
 	}
 	stop := t.start(ctx, j, one)
 	defer stop()

@@ -192,31 +192,41 @@ func TestAMessageThatComesAfterTheResultIsNotEndedByIt(t *testing.T) {
 	r.remove(one)
 }
 
-// A handler that ends its process each time is seen from outside as one that never answers.
+// A handler that ends its process each time is seen from outside as one that never answers. So is a
+// good job beside it: its next attempt is another job, which is counted anew.
 //
 // mutations: work without its look at the count of deliveries makes this time out; one that counts
-// from 0 calls the handler twice.
-func TestAJobThatIsDeliveredTooOftenFailsForGood(t *testing.T) {
+// from 0 calls the handler twice; a failure that is final makes this fail.
+func TestAJobThatIsDeliveredTooOftenFailsItsAttemptOnly(t *testing.T) {
 	const most = 3
 	o := newOperator(t)
 	o.topic("a")
 	o.publish("a", job("a"), `{}`)
 	var calls atomic.Int32
 	w := o.worker()
-	w.Handle("a", func(context.Context, Job) (any, error) {
+	w.Handle("a", func(_ context.Context, j Job) (any, error) {
+		if j.ID.Attempt > 1 {
+			return "done", nil
+		}
 		calls.Add(1)
 		runtime.Goexit()
 		return nil, nil
 	}, MaxDeliveries(most))
 	o.start(w)
 	got := o.results(2)[1].Result // the Started of the others are duplicates of the first
-	if got.Status != protocol.StatusFailed || !got.Final || got.Error == nil || got.Error.Code != CodeDeliveredTooOften {
+	if got.Status != protocol.StatusFailed || got.Final || got.Error == nil || got.Error.Code != CodeDeliveredTooOften {
 		t.Errorf("got %+v", got)
 	}
 	if n := calls.Load(); n != most {
 		t.Errorf("%d calls, want %d", n, most)
 	}
 	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	next := job("a")
+	next.Attempt++
+	o.publish("a", next, `{}`)
+	if all := o.results(4); all[3].Result.Status != protocol.StatusSucceeded {
+		t.Errorf("the next attempt: %+v", all[3].Result)
+	}
 }
 
 // In a stopping worker the pull is still open: what goes back at once comes again at once, over and

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -303,7 +305,27 @@ func workerOfTheExample(t *testing.T) corev1.Container {
 	if !slices.Contains(c.Spec.Usages, "client auth") {
 		t.Errorf("its certificate is for %q", c.Spec.Usages)
 	}
+	leavesInTime(t, d.Spec.Template.Spec)
 	return d.Spec.Template.Spec.Containers[0]
+}
+
+// leavesInTime wants a worker to end, with what follows its grace period, before its pod is killed.
+//
+// mutations: a worker.yaml without GRACE_SECONDS, or with that of the pod, makes this fail.
+func leavesInTime(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	const after = 15 // seconds, as docs/workers.md says
+	for _, e := range pod.Containers[0].Env {
+		if e.Name != "GRACE_SECONDS" {
+			continue
+		}
+		seconds, err := strconv.ParseInt(e.Value, 10, 64)
+		if all := ptr.Deref(pod.TerminationGracePeriodSeconds, 30); err != nil || seconds+after > all {
+			t.Errorf("%s=%s, and the pod has %d s", e.Name, e.Value, all)
+		}
+		return
+	}
+	t.Error("the worker breaks its jobs off before the pod's grace period is over")
 }
 
 // A worker beside the example has a certificate of its authority, and finds all servers.

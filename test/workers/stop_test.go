@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -185,13 +186,64 @@ func hasty(t *testing.T, name string, one program, deaf bool) program {
 		}
 		return program{one.dir, []string{"python3", "-B", "-c", fmt.Sprintf(noGrace, handler)}}
 	}
-	edits := map[string]string{"grace = 20_000": "grace = 1", "./traces.mjs": "./late.mjs"}
+	edits := map[string]string{"grace = 1_000 * Number(seconds)": "grace = 1", "./traces.mjs": "./late.mjs"}
 	edited(t, one.dir, "traces.mjs", "late.mjs", map[string]string{"scheduledDelayMillis: 1_000": "scheduledDelayMillis: 3_600_000"})
 	if deaf {
 		edits[`topic === "demo.conformance" ? conformance : echo`], edits[stopNode] = deafNode, deafStop
 	}
 	edited(t, one.dir, "worker.mjs", "hasty.mjs", edits)
 	return program{one.dir, []string{"node", "hasty.mjs", DefaultTopic}}
+}
+
+// GRACE_SECONDS goes with the pod's terminationGracePeriodSeconds. Without a grace period the job
+// goes back at once; in the default one it would come to its end.
+//
+// mutation: a worker that does not read the variable says +ACK.
+func TestTheNodeWorkerHasTheGracePeriodOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	url := start(t).URL()
+	o := operateAt(t, Config{URL: url, AckWait: time.Hour})
+	if _, err := o.dispatch(t.Context(), newJob("long"), sleep(15*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	words := o.overhear(t, "$JS.ACK.>")
+	p := runs(t, installNode(t), []string{"NATS_URL=" + url, "GRACE_SECONDS=0"}, "node", "worker.mjs", DefaultTopic)
+	o.has(t, o.names.ResultsStream(), 1) // Started
+	ends(t, p)
+	if m := heard(t, words); string(m.Data) != "-NAK" {
+		t.Errorf("it says %s", m.Data)
+	}
+}
+
+// mutation: a worker that does not read the variable says 20.
+func TestThePythonWorkerHasTheGracePeriodOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	for text, want := range map[string]string{"": "20", "0": "0", "45": "45", "999999": "999999"} {
+		p := runs(t, filepath.Join(examples, "worker-python"), []string{"GRACE_SECONDS=" + text}, "python3", "-B", "-c", "import worker; worker.log(worker.GRACE)")
+		if code := exitCode(t, p); code != 0 || strings.TrimSpace(p.Output()) != want {
+			t.Errorf("%q: %s", text, p.Output())
+		}
+	}
+}
+
+// mutations of both: a value that nobody checks has the worker run on, or end at once at SIGTERM.
+func TestTheSampleWorkersRefuseAGracePeriodThatIsNone(t *testing.T) {
+	t.Parallel()
+	for name, one := range programs(t) {
+		if name == "short.mjs" {
+			continue // it has none
+		}
+		for _, text := range []string{"45s", "-1", "1.5", "1e3", " 45", "45\n", "1000000"} {
+			t.Run(fmt.Sprintf("%s %q", name, text), func(t *testing.T) {
+				t.Parallel()
+				p := runs(t, one.dir, []string{"NATS_URL=nats://127.0.0.1:1", "GRACE_SECONDS=" + text}, one.args...)
+				if code := exitCode(t, p); code != 2 || !strings.Contains(p.Output(), "GRACE_SECONDS: want") {
+					t.Errorf("exit code %d: %s", code, p.Output())
+				}
+			})
+		}
+	}
 }
 
 // A job that is cancelled, or whose deadline has passed, is not wanted any more, also if the grace

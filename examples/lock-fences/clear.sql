@@ -1,0 +1,1 @@
+DELETE FROM lock_attempts WHERE lock = :lock AND fence < :fence;

@@ -17,7 +17,7 @@ func TestCompiledExpressionsAreBoundedByTheirText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.make(source{text: "1"})
+	p, err := c.make(source{text: "1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestAFloodOfExpressionsLeavesThoseThatAreUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.make(source{text: "1"})
+	p, err := c.make(source{text: "1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,9 +62,10 @@
 // specification of cost,
 // and calls whose work depends on the size of their operands (equality of nested lists, text
 // functions) for that, too (internal/expr/budget). What the checker has to find out is bounded
-// before: the variables of macros have no types (macros.go), and lists, maps and optionals are not
-// too deep in each other in the text (typedepth.go). An evaluation that was stopped has no value,
-// even if || would not mind the error.
+// before: the variables of macros have no types of parts (macros.go), lists, maps and optionals are
+// not too deep in each other in the text (typedepth.go), and what the checker copies is counted,
+// and bounded by MaxCost for one expression, before it begins (checkcost.go). An evaluation that
+// was stopped has no value, even if || would not mind the error.
 //
 // Every function here is total: it returns an error, it never panics.
 //

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/cel-go/cel"
-	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 
@@ -26,10 +25,6 @@ const (
 	maxCached     = 2048      // compiled expressions
 	maxCachedText = 512 << 10 // bytes of their text: each takes some 90 bytes when it is compiled
 	generations   = 2         // have all of that together
-
-	costToCompile     = 100 // an expression, in cost units
-	costPerNode       = 50  // of its tree, in which macros are written out
-	charactersPerCost = 2
 )
 
 // source is what a program is made of.
@@ -69,6 +64,8 @@ type compiler struct {
 	itemEnv *cel.Env // has the variable item, too
 	guard   *guard
 
+	functions map[string]choices // of both environments
+
 	mu       sync.Mutex
 	programs map[source]*program // those that were used lately
 	before   map[source]*program // others
@@ -89,7 +86,7 @@ func newCompiler() (*compiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the CEL guard: %w", err)
 	}
-	return &compiler{env: env, itemEnv: itemEnv, guard: g, programs: map[source]*program{}}, nil
+	return &compiler{env: env, itemEnv: itemEnv, guard: g, functions: choicesIn(env), programs: map[source]*program{}}, nil
 }
 
 func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
@@ -102,6 +99,7 @@ func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
 		cel.OptionalTypes(),
 		loopMacros(), // of macros with the same name the last one counts
 		optionalMacros(),
+		plainFunctions(),
 		cel.CrossTypeNumericComparisons(true),
 		ext.Strings(),
 		cel.Function("format", cel.DisableDeclaration(true),
@@ -110,22 +108,20 @@ func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
 }
 
 // compile gives the program of src. Only good programs are cached: a bad expression ends its run,
-// so it is seen once.
-func compile(src source) (*program, error) {
-	switch {
-	case strings.TrimSpace(src.text) == "":
-		return nil, errors.New("it is empty")
-	case utf8.RuneCountInString(src.text) > MaxExpressionLength:
-		return nil, fmt.Errorf("%w: more than %d characters", ErrTooLarge, MaxExpressionLength)
+// so it is seen once. A meter counts what it takes before most of that is done. The error is
+// ErrUnread if the meter has no more to give.
+func compile(src source, m *Meter) (*program, error) {
+	if err := checkText(src.text); err != nil {
+		return nil, m.first(costOfMistake(src.text), err)
 	}
 	c, err := sharedCompiler()
 	if err != nil {
 		return nil, err
 	}
 	if p := c.cached(src); p != nil {
-		return p, nil
+		return p, m.take(p.cost)
 	}
-	p, err := c.make(src)
+	p, err := c.make(src, m)
 	if err != nil {
 		return nil, err
 	}
@@ -133,33 +129,43 @@ func compile(src source) (*program, error) {
 	return p, nil
 }
 
-func (c *compiler) make(src source) (*program, error) {
+// checkText refuses a text that need not be parsed.
+func checkText(text string) error {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return errors.New("it is empty")
+	case utf8.RuneCountInString(text) > MaxExpressionLength:
+		return fmt.Errorf("%w: more than %d characters", ErrTooLarge, MaxExpressionLength)
+	default:
+		return nil
+	}
+}
+
+func (c *compiler) make(src source, m *Meter) (*program, error) {
 	env := c.env
 	if src.item {
 		env = c.itemEnv
 	}
 	parsed, iss := env.Parse(src.text)
 	if iss.Err() != nil {
-		return nil, compileError(src.text, iss)
+		return nil, m.first(costOfMistake(src.text), compileError(src.text, iss))
 	}
-	if err := checkTypes(parsed.NativeRep().Expr()); err != nil {
+	cost, err := c.costOf(src.text, parsed.NativeRep().Expr())
+	if err := m.first(cost, err); err != nil {
 		return nil, err
 	}
 	checked, iss := env.Check(parsed)
 	if iss.Err() != nil {
-		return nil, compileError(src.text, iss)
+		return nil, checkError(src.text, parsed.NativeRep(), iss)
 	}
 	tree := checked.NativeRep()
-	if err := checkRanges(tree); err != nil {
-		return nil, err
-	}
 	prog, err := env.Program(checked, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error())) // errtext: CEL says it in several lines
 	}
 	return &program{
 		source: src, env: env, outputType: checked.OutputType(), prog: prog,
-		steps: stepsRead(tree), outputs: outputsRead(tree), fields: fieldsRead(tree), cost: costOf(src.text, tree),
+		steps: stepsRead(tree), outputs: outputsRead(tree), fields: fieldsRead(tree), cost: cost,
 	}, nil
 }
 
@@ -192,17 +198,4 @@ func (c *compiler) put(src source, p *program) {
 		c.text += len(src.text)
 	}
 	c.programs[src] = p
-}
-
-// costOf is what it takes to compile an expression. It is counted also if a compiled one is found,
-// so that what somebody counts does not depend on what others evaluated before.
-func costOf(text string, tree *ast.AST) int {
-	nodes := 0
-	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(ast.Expr) { nodes++ }))
-	return costToCompile + costPerNode*nodes + len(text)/charactersPerCost
-}
-
-// costOfMistake is what it may take to find out that a text is no expression.
-func costOfMistake(text string) int {
-	return costToCompile + costPerNode*min(len(text), MaxExpressionLength)/2
 }

@@ -20,7 +20,8 @@ const (
 	MaxExpressions = 256
 	// MaxCost bounds one evaluation, and all evaluations of one template together, in cost units;
 	// some 50 ms of work, and as much again for calls with large operands. A comparison costs a
-	// few, an element of a list in a macro some fifteen.
+	// few, an element of a list in a macro some fifteen. It also bounds what it takes to
+	// compile one expression.
 	MaxCost = 250_000
 	// MaxRenderedBytes is the size of a rendered template, and of one item of a list, in bytes.
 	MaxRenderedBytes = 256 << 10
@@ -72,18 +73,15 @@ func (o *options) compile(src string) (*program, error) {
 	if !o.meter.more() {
 		return nil, ErrUnread
 	}
-	p, err := compile(source{text: src, item: o.item})
-	cost := costOfMistake(src)
-	if err == nil {
-		cost = p.cost
-	}
-	if spent := o.meter.take(cost); spent != nil {
-		return nil, spent
-	}
-	if err != nil {
+	p, err := compile(source{text: src, item: o.item}, o.meter)
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.Is(err, ErrUnread):
+		return nil, err
+	default:
 		return nil, wrong(src, err)
 	}
-	return p, nil
 }
 
 // EvalCondition evaluates src to true or false. Its error is an *Error; one that wraps ErrNotBool

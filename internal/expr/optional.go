@@ -35,7 +35,7 @@ func mapped(f cel.MacroExprFactory, macro string, target ast.Expr, args []ast.Ex
 		return nil, f.NewError(args[0].ID(), macro+"() variable name must be a simple identifier")
 	}
 	some := f.NewMemberCall("hasValue", f.NewIdent(varOptional))
-	value := untyped(f, f.NewMemberCall("value", f.NewIdent(varOptional)))
+	value := f.NewCall(plainValue, f.NewMemberCall("value", f.NewIdent(varOptional)))
 	return bound(f, varOptional, target, f.NewCall(operators.Conditional,
 		some, made(bound(f, args[0].AsIdent(), value, args[1])), f.NewCall("optional.none"))), nil
 }

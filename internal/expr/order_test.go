@@ -182,7 +182,7 @@ func TestAnEvaluationEndsWhereverItRunsOut(t *testing.T) {
 		`{"a": inputs.words.map(w, {"w": w})}.a.filter(m, m.w > "a")[0].w`:                  "b",
 		`optional.unwrap([inputs.?n, inputs.?none]).size() + (true ? 1 : 2)`:                int64(3),
 	} {
-		p, err := compile(source{text: src})
+		p, err := compile(source{text: src}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestWhatIsNotChargedTakesConstantTime(t *testing.T) {
 	}
 	slices.Sort(free)
 	want := []string{
-		"@not_strictly_false", "_&&_", "_?._", "_?_:_", "_[?_]", "_[_]", "__not_strictly_false__", "_in_", "_||_", "dyn", "first",
+		"@not_strictly_false", "@range", "@value", "_&&_", "_?._", "_?_:_", "_[?_]", "_[_]", "__not_strictly_false__", "_in_", "_||_", "dyn", "first",
 		"format", "hasValue", "in", "last", "optional.none", "optional.of", "optional.ofNonZeroValue", "or", "orValue", "type", "value",
 	}
 	for _, src := range []string{`_in_(1, inputs.l)`, `in(1, inputs.l)`, `"%s".format([inputs.l])`} { // names without a function behind them
@@ -242,7 +242,7 @@ func TestWhatTheNodesOfAnExpressionCost(t *testing.T) {
 		`inputs.?object.?b`: 3, `has(inputs.f)`: 2, `1 + 2`: 1, `[1, 2]`: 10, `{"a": 1}`: 30, `true || false`: 1, `size([])`: 2,
 		`[1, 2].map(x, x)`: 1 + 1 + 10 + 1 + 2*(1+10+1+1) + 1,
 	} {
-		p, err := compile(source{text: src})
+		p, err := compile(source{text: src}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestALoopThatWasStoppedMakesNoOtherTurn(t *testing.T) {
 // Without work an evaluation does nothing: a variable that is forgotten must not be a limit
 // that is forgotten.
 func TestWithoutWorkNothingIsDone(t *testing.T) {
-	p, err := compile(source{text: `[1].exists(x, true)`})
+	p, err := compile(source{text: `[1].exists(x, true)`}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package expr
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
@@ -16,14 +15,6 @@ import (
 // expression: [[1]] is 2 deep. CEL writes types out, over and over, while it checks an expression,
 // and 240 lists in each other took it 13 s.
 const maxTypeDepth = 16
-
-// checkTypes refuses an expression that CEL could not check in time. The expression is parsed only.
-func checkTypes(tree ast.Expr) error {
-	if typeDepth(tree) > maxTypeDepth {
-		return fmt.Errorf("%w: lists, maps and optionals are more than %d deep in each other", ErrTooLarge, maxTypeDepth)
-	}
-	return nil
-}
 
 // typeDepth is how deep the type of a part of an expression is by what the text says: of lists and
 // maps as they are written, and of functions that give one of what they are given. Where the
@@ -106,6 +97,9 @@ var looksInto = map[string]bool{
 	"optional.unwrap": true, "unwrapOpt": true, "first": true, "last": true, "orValue": true, "value": true,
 }
 
+// hides are functions that give nothing with parts that the checker knows.
+var hides = map[string]bool{overloads.TypeConvertDyn: true, plainRange: true, plainValue: true}
+
 // opens are functions of which the checker may not know what they give if it does not know what
 // they are given.
 var opens = map[string]bool{
@@ -139,7 +133,7 @@ func result(name string, first, all measure) measure {
 	more, has := gives[name]
 	switch {
 	case !has:
-		return measure{known: dynamicIf(name == overloads.TypeConvertDyn)}
+		return measure{known: dynamicIf(hides[name])}
 	case name == operators.OptSelect && first.known != ofParts:
 		return measure{known: optionalDyn}
 	case name == operators.Index && first.known == isDyn,
@@ -195,12 +189,15 @@ func (t *typeDepths) list(elements []ast.Expr) measure {
 	return all.in()
 }
 
+// mapOf counts the types of keys and of values one behind the other: {k: v} with the depth of both
+// would be written out twice for each map that is the key and the value of another, {w: w}.
 func (t *typeDepths) mapOf(entries []ast.EntryExpr) measure {
-	all := measure{open: len(entries) == 0}
+	var keys, values measure
 	for _, e := range entries {
-		all = all.and(t.of(e.AsMapEntry().Key())).and(t.of(e.AsMapEntry().Value()))
+		keys, values = keys.and(t.of(e.AsMapEntry().Key())), values.and(t.of(e.AsMapEntry().Value()))
 	}
-	return all.in()
+	open := len(entries) == 0 || keys.open || values.open
+	return measure{depth: keys.depth + values.depth, open: open}.in()
 }
 
 // message is of google.protobuf.Value{...}, say, whose type has no parts.

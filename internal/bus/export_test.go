@@ -17,6 +17,7 @@ const (
 	RelookDelay     = relookDelay
 	StreamCheck     = streamCheck
 	Removal         = removal
+	ClaimAfter      = claimAfter
 )
 
 // ConnectWith is Connect with options of a test.

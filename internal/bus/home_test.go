@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -157,6 +159,105 @@ func TestTheNamespaceOfAnotherClusterDoesNotMatter(t *testing.T) {
 	wantForeign(t, "another", newcomer(t, s, func(c *bus.Config) { c.Installation, c.Home = "c", "syncopate-system" }).EnsureStreams(t.Context()), "b", "c")
 }
 
+// remove deletes streams, as "nats stream rm" does.
+func remove(t *testing.T, b *broker, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := b.JetStream.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The one that is refused asks again every 10 s, and may find a stream gone before the one whose
+// streams they are does.
+//
+// mutation: EnsureStreams that makes a stream before it has looked at all of them makes this fail.
+func TestWhoIsRefusedMakesNoStream(t *testing.T) {
+	for name, neighbour := range map[string]struct {
+		adjust func(*bus.Config)
+		want   func(*testing.T, error)
+	}{
+		"in another namespace": {in("staging"), func(t *testing.T, err error) { wantNeighbour(t, "refused", err, "flow", "staging") }},
+		"in another cluster": {func(c *bus.Config) { c.Installation, c.Home = "b", "flow" }, func(t *testing.T, err error) {
+			wantForeign(t, "refused", err, "a", "b")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := natstest.Start(t)
+			clock := clocktesting.NewFakeClock(time.Now())
+			a, b := newBroker(t, s, in("flow")), newcomer(t, s, neighbour.adjust, func(c *bus.Config) { c.Clock = clock })
+			neighbour.want(t, b.Usable(t.Context()))
+			remove(t, a, a.Names.JobsStream())
+			for range 2 {
+				clock.Step(bus.StreamCheck)
+				neighbour.want(t, b.Usable(t.Context()))
+			}
+			if _, err := a.JetStream.Stream(t.Context(), a.Names.JobsStream()); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Errorf("the one that is refused made a stream: %v", err)
+			}
+			if err := errors.Join(a.CheckStreams(t.Context()), a.Ready(t.Context())); err != nil {
+				t.Error(err)
+			}
+			wantHome(t, a, "flow")
+		})
+	}
+}
+
+// As in Redis: who was refused leaves NATS for a minute to the one before, which looks every 10 s.
+//
+// mutations: EnsureStreams that makes streams at once, or never, makes this fail.
+func TestWhoIsRefusedLeavesAnEmptyNATSForAMinute(t *testing.T) {
+	s := natstest.Start(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	a, b := newBroker(t, s, in("flow")), newcomer(t, s, in("staging"), func(c *bus.Config) { c.Clock = clock })
+	all := append(a.Watched(), a.Names.DeadLettersStream(), a.Names.ControlStream(), a.Names.PayloadsStream())
+	wantNeighbour(t, "at first", b.Usable(t.Context()), "flow", "staging")
+	empty := func(wait time.Duration) {
+		t.Helper()
+		remove(t, a, all...)
+		for at := time.Duration(0); at < wait; at += bus.StreamCheck {
+			clock.Step(bus.StreamCheck)
+			wantNeighbour(t, at.String(), b.Usable(t.Context()), "flow", "staging")
+		}
+	}
+	empty(bus.ClaimAfter)
+	if err := a.CheckStreams(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantHome(t, a, "flow")
+	clock.Step(bus.StreamCheck)
+	wantNeighbour(t, "its streams are back", b.Usable(t.Context()), "flow", "staging")
+	empty(bus.ClaimAfter)
+	clock.Step(bus.StreamCheck)
+	if err := b.Usable(t.Context()); err != nil {
+		t.Errorf("the one before is gone: %v", err)
+	}
+	wantHome(t, b, "staging")
+}
+
+// A replica of an older version, or a snapshot that is put back, makes a stream without a
+// namespace while its operator runs.
+//
+// mutations: checkStream that leaves it without, or EnsureStreams of a neighbour that names it as
+// the first stream it sees, makes this fail.
+func TestAStreamThatLosesItsNamespaceGetsItAgain(t *testing.T) {
+	s := natstest.Start(t)
+	a := newBroker(t, s, in("flow"))
+	for _, name := range a.Watched() {
+		unnamed := bustest.Info(t, a.Conn, name).Config
+		delete(unnamed.Metadata, bus.HomeKey)
+		if _, err := a.JetStream.UpdateStream(t.Context(), unnamed); err != nil {
+			t.Fatal(err)
+		}
+		wantNeighbour(t, "a neighbour that starts", newcomer(t, s, in("staging")).EnsureStreams(t.Context()), "flow", "staging")
+		if err := a.CheckStreams(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantHome(t, a, "flow")
+	}
+}
+
 // A user of NATS that may not change streams worked until now, and goes on.
 //
 // mutations: own that fails when a stream cannot get a namespace, or that waits for each stream,
@@ -189,5 +290,42 @@ func TestStreamsThatCannotGetANamespaceAreUsedWithoutIt(t *testing.T) {
 	}
 	if home := bustest.Info(t, all, all.Names.ResultsStream()).Config.Metadata[bus.HomeKey]; home != "flow" {
 		t.Errorf("the streams name %q", home)
+	}
+}
+
+// It goes on also after a move, and where it takes over.
+//
+// mutation: own that fails where it cannot rename streams of a namespace that is gone, or named by
+// the flag, makes this fail.
+func TestStreamsThatCannotBeRenamedAreUsedAfterAMove(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "any", Password: "any"}, {Username: "less", Password: "less", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.UPDATE.>"}},
+		}}}
+	})
+	bustest.Connect(t, bus.Config{URL: s.URL(), User: "any", Password: "any", Installation: "a", Home: "flow"})
+	clk := clocktesting.NewFakeClock(time.Now())
+	for name, adjust := range map[string]func(*bus.Config){
+		"by the flag":           func(c *bus.Config) { c.TakeOver = "flow" },
+		"the namespace is gone": func(c *bus.Config) { c.HomeGone = func(_ context.Context, ns string) bool { return ns == "flow" } },
+	} {
+		var log strings.Builder
+		less := bus.Config{URL: s.URL(), User: "less", Password: "less", Installation: "a", Home: "x", Clock: clk, Log: funcr.New(func(_, args string) {
+			log.WriteString(args + "\n")
+		}, funcr.Options{})}
+		adjust(&less)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*bus.CallTimeout)
+		defer cancel()
+		b := bustest.Dial(t, less)
+		if err := errors.Join(b.RepairStreams(ctx), b.Ready(ctx), b.Usable(ctx), b.CheckStreams(ctx)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Close(ctx) // it logs no more
+		for _, word := range []string{`"namespace"="x"`, `"namespaceBefore"="flow"`, "$JS.API.STREAM.UPDATE." + b.Names.JobsStream()} {
+			if !strings.Contains(log.String(), word) {
+				t.Errorf("%s: the log is without %s:\n%s", name, word, log.String())
+			}
+		}
 	}
 }

@@ -25,6 +25,10 @@ const (
 // whole of it.
 const ClusterNamespace = "kube-system"
 
+// claimAfter is for how long who was refused leaves streams that name nobody to the one before,
+// which looks at them every streamCheck.
+const claimAfter = time.Minute
+
 // ForeignError says that a stream belongs to other operators: of another installation, or of
 // another namespace of this one. Both on one prefix would take each other's results for forged, and
 // those of two installations each other's jobs for those of deleted runs. Nothing is sent or taken.
@@ -58,6 +62,8 @@ type ownership struct {
 	ours    bool
 	foreign error     // why they are not
 	at      time.Time // when that was found out
+	// nameless is since when no stream names anybody, of those that were foreign; zero: one does.
+	nameless time.Time
 }
 
 func (o *owner) get() ownership {
@@ -70,6 +76,24 @@ func (o *owner) set(foreign error, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.found = ownership{ours: foreign == nil, foreign: foreign, at: now}
+}
+
+// waits says why streams that name nobody are not to be taken yet: they were another's, who looks
+// after them.
+func (o *owner) waits(now time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.found.foreign == nil {
+		return nil
+	}
+	if o.found.nameless.IsZero() {
+		o.found.nameless = now
+	}
+	if now.Sub(o.found.nameless) >= claimAfter {
+		return nil
+	}
+	o.found.at = now
+	return o.found.foreign
 }
 
 // check says whether a stream is of other operators, and remembers that. One that names none may be
@@ -117,49 +141,78 @@ func InstallationOf(s jetstream.Stream) string {
 	return s.CachedInfo().Config.Metadata[installationKey]
 }
 
+// HomeOf is the namespace of the operators whose a stream is, as it says; empty: it does not say
+// it, or is not there.
+func HomeOf(s *jetstream.StreamInfo) string {
+	if s == nil {
+		return ""
+	}
+	return s.Config.Metadata[homeKey]
+}
+
+// named says whether a stream that is not of others has our names.
+func (c *Conn) named(got jetstream.StreamConfig) bool {
+	return c.config.Installation == "" || got.Metadata[installationKey] == c.config.Installation && c.atHome(got.Metadata[homeKey])
+}
+
 // own makes sure that a stream is this operator's. One that names nobody, of an operator before
 // there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
 // the same time both believe it, until their next look at the stream.
 func own(ctx context.Context, c *Conn, s jetstream.Stream) (jetstream.StreamConfig, error) {
 	got := s.CachedInfo().Config
-	if err := c.check(ctx, got); err != nil {
+	if err := c.check(ctx, got); err != nil || c.named(got) {
 		return got, err
 	}
-	theirs, home := got.Metadata[installationKey], got.Metadata[homeKey]
-	if c.config.Installation == "" || theirs == c.config.Installation && c.atHome(home) {
-		return got, nil
+	if got.Metadata[installationKey] == c.config.Installation {
+		return settle(ctx, c, s), nil
 	}
-	change := func(ours *jetstream.StreamConfig) {
-		ours.Metadata = maps.Clone(ours.Metadata)
-		if ours.Metadata == nil {
-			ours.Metadata = map[string]string{}
-		}
-		maps.Copy(ours.Metadata, c.metadata())
-	}
-	if theirs == c.config.Installation && home == "" {
-		return settle(ctx, c, s, change), nil
-	}
-	named, err := edit(ctx, c, s, change)
+	named, err := edit(ctx, c, s, c.sign)
 	if err != nil {
 		return got, fmt.Errorf("name the installation in its metadata: %w", err)
 	}
-	c.Log.Info("Stream is this installation's from now on", "stream", got.Name, "installation", c.config.Installation, "namespace", c.config.Home,
-		"before", theirs, "namespaceBefore", home)
+	signed(c, got)
 	return named, nil
 }
 
-// settle names the namespace in a stream of this installation that names none. It worked without,
-// also for who may not change streams.
-func settle(ctx context.Context, c *Conn, s jetstream.Stream, change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
+// keep is own for a stream in use. It worked until now, also without our names.
+func keep(ctx context.Context, c *Conn, s jetstream.Stream) error {
 	got := s.CachedInfo().Config
-	named, err := improve(ctx, c, s, change)
+	if err := c.check(ctx, got); err != nil || c.named(got) {
+		return err
+	}
+	settle(ctx, c, s)
+	return nil
+}
+
+// settle names this operator in a stream that it may use without that: mostly one of this
+// installation, with no namespace, or one that is gone or to take over from. Who may not change
+// streams goes on.
+func settle(ctx context.Context, c *Conn, s jetstream.Stream) jetstream.StreamConfig {
+	got := s.CachedInfo().Config
+	named, err := improve(ctx, c, s, c.sign)
 	if err != nil {
 		c.raises.later(c.Clock.Now())
-		refused(c, "Stream does not get the namespace of its operator", got.Name, err, "namespace", c.config.Home)
+		refused(c, "Stream does not get the namespace of its operator", got.Name, err, "namespace", c.config.Home,
+			"namespaceBefore", got.Metadata[homeKey], "right", "$JS.API.STREAM.UPDATE."+got.Name)
 		return got
 	}
-	c.Log.Info("Stream names the namespace of its operator from now on", "stream", got.Name, "namespace", c.config.Home)
+	signed(c, got)
 	return named
+}
+
+// sign puts our names into the settings of a stream.
+func (c *Conn) sign(stream *jetstream.StreamConfig) {
+	stream.Metadata = maps.Clone(stream.Metadata)
+	if stream.Metadata == nil {
+		stream.Metadata = map[string]string{}
+	}
+	maps.Copy(stream.Metadata, c.metadata())
+}
+
+// signed tells that a stream has our names. before is how it was.
+func signed(c *Conn, before jetstream.StreamConfig) {
+	c.Log.Info("Stream is this operator's from now on", "stream", before.Name, "installation", c.config.Installation, "namespace", c.config.Home,
+		"before", before.Metadata[installationKey], "namespaceBefore", before.Metadata[homeKey])
 }
 
 // metadata is that of new streams.

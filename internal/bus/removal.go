@@ -74,26 +74,6 @@ func (r *removals) on(server string) {
 // errRemoved is told of a stream that is being removed, maybe: awaitRemoval waits for that.
 var errRemoved = errors.New("the stream was removed")
 
-// lookForRemovals notes which streams are gone that were there: so the waits for all of them end at
-// the same time. It ends with the first that has no answer, which is told by who asks next: one
-// without a leader keeps no other from being made.
-func lookForRemovals(ctx context.Context, c *Conn, configs []jetstream.StreamConfig) {
-	ctx, cancel := c.Bounded(ctx)
-	defer cancel()
-	names := []string{c.Names.PayloadsStream()}
-	for _, want := range configs {
-		names = append(names, want.Name)
-	}
-	for _, name := range names {
-		if !c.removals.isThere(name) {
-			continue
-		}
-		if _, err := askFor(ctx, c, name); err != nil && !errors.Is(err, errRemoved) && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return
-		}
-	}
-}
-
 // askFor gets a stream. Errors: errRemoved, and those of the library.
 func askFor(ctx context.Context, c *Conn, name string) (jetstream.Stream, error) {
 	s, err := c.JetStream.Stream(ctx, name)

@@ -21,7 +21,9 @@ func (c *Conn) EnsureStreams(ctx context.Context) error {
 		return c.Retryable("create streams", ErrUnreachable)
 	}
 	configs := c.streamConfigs()
-	lookForRemovals(ctx, c, configs)
+	if err := survey(ctx, c, configs); err != nil {
+		return err
+	}
 	// The larger ones first: once a server has promised all of its room, it makes no stream at all,
 	// also none without a limit.
 	drifts, err := ensureAll(ctx, c, configs[:2])

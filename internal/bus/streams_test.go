@@ -326,7 +326,7 @@ func (c unheardConn) Write(b []byte) (int, error) {
 
 // Each question that gets no answer takes CallTimeout, and publishers wait for all of them.
 //
-// mutation: lookForRemovals that goes on after a question without an answer makes this fail.
+// mutation: sight that goes on after a question without an answer makes this fail.
 func TestStreamsAreNotAskedForAgainAndAgainWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	u := &unheard{}

@@ -172,5 +172,5 @@ func (c *Conn) checkStream(ctx context.Context, name string) error {
 	c.removals.sawThere(name)
 	measure(c, s.CachedInfo())
 	sawJobs(c, s.CachedInfo(), s.CachedInfo().Config.MaxBytes)
-	return c.check(ctx, s.CachedInfo().Config)
+	return keep(ctx, c, s)
 }

@@ -164,10 +164,15 @@ type Owner struct {
 	Duration time.Duration
 }
 
-// Elsewhere are replicas of operators in other namespaces than the one that is looked at.
+// Elsewhere are Leases of the kind that replicas have, in other namespaces than that of the
+// operator. Whoever may edit in a namespace can make one.
 type Elsewhere struct {
 	Unread
 	Replicas []Replica
+	// Entitled are those of their namespaces of which the operator's account may write the status
+	// of all runs: an administrator of the cluster gave it that. Asked says why that is not known.
+	Entitled []string
+	Asked    Unread
 }
 
 // Replica is one that has a Lease.
@@ -189,6 +194,7 @@ type NATS struct {
 	NoJetStream string // why JetStream cannot be used
 	MaxPayload  int64
 	Streams     []Stream
+	Homes       []string // namespaces of operators that the streams name, each once
 	Consumers   Consumers
 	User        User
 	Clock       Clock

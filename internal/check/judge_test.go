@@ -138,9 +138,21 @@ var cases = map[string]struct {
 	},
 
 	"Leases of all namespaces unread": {func(f *Facts) { f.Elsewhere.Unread = lost }, map[Code]Verdict{OneOperator: Unknown}},
-	"an operator in another namespace": {func(f *Facts) {
+	"a Lease in another namespace that is renewed": {func(f *Facts) {
 		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(-15*time.Second - leaseGrace), Duration: 15 * time.Second}}}
+	}, map[Code]Verdict{OneOperator: Warning}},
+	"a Lease that is renewed, and the account is entitled": {func(f *Facts) {
+		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(-15*time.Second - leaseGrace), Duration: 15 * time.Second}}}
+		f.Elsewhere.Entitled = []string{"flow"}
 	}, map[Code]Verdict{OneOperator: Failed}},
+	"a Lease that is renewed, and the streams name its namespace": {func(f *Facts) {
+		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now, Duration: 15 * time.Second}}}
+		f.NATS.Homes, f.Elsewhere.Asked = []string{"flow"}, lost
+	}, map[Code]Verdict{OneOperator: Failed}},
+	"a Lease that is renewed, and rights are not known": {func(f *Facts) {
+		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(time.Hour), Duration: 15 * time.Second}}}
+		f.Elsewhere.Asked = lost
+	}, map[Code]Verdict{OneOperator: Unknown}},
 	"what it left": {func(f *Facts) {
 		f.Elsewhere.Replicas = []Replica{{Namespace: "flow", Owner: Owner{Renewed: now.Add(-16*time.Second - leaseGrace), Duration: 15 * time.Second}}}
 	}, map[Code]Verdict{OneOperator: Warning}},

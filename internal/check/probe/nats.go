@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,9 @@ func lookNATS(ctx context.Context, o Options, operator check.Operator) check.NAT
 	}
 	for _, s := range seen {
 		n.Streams = append(n.Streams, streamOf(s, operator.SettingsUnknown))
+		if home := bus.HomeOf(s.Info); home != "" && !slices.Contains(n.Homes, home) {
+			n.Homes = append(n.Homes, home)
+		}
 		if s.Info != nil && !s.Info.TimeStamp.IsZero() {
 			n.Clock = clockOf(s.Info.TimeStamp, 0, sent, o.Clock.Now())
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
+// maxLeases bounds the Leases of one answer of the API server.
 const maxLeases = 500
 
 // partitions reads who owns which, and the Leases of the owners.
@@ -54,25 +55,6 @@ func (k *kube) partitions(ctx context.Context, namespace string, leader bool) ch
 		p.Owners = append(p.Owners, ownerOf(name, leases.Items))
 	}
 	return p
-}
-
-// elsewhere reads the Leases of replicas and leaders in other namespaces than that of the operator.
-func (k *kube) elsewhere(ctx context.Context, namespace string) check.Elsewhere {
-	var e check.Elsewhere
-	for _, which := range []client.ListOption{
-		client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.MatchingFields{"metadata.name": ownership.LeaderLeaseName},
-	} {
-		leases := &coordinationv1.LeaseList{}
-		if err := k.List(ctx, leases, which, client.Limit(maxLeases)); err != nil {
-			return check.Elsewhere{Unread: unread("list the Leases of all namespaces", err)}
-		}
-		for _, l := range leases.Items {
-			if l.Namespace != namespace && ptr.Deref(l.Spec.HolderIdentity, "") != "" { // a leader that ended gave its own back
-				e.Replicas = append(e.Replicas, check.Replica{Namespace: l.Namespace, Owner: leaseOf(l.Name, l)})
-			}
-		}
-	}
-	return e
 }
 
 func leaseOf(name string, l coordinationv1.Lease) check.Owner {

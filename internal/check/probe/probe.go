@@ -68,7 +68,7 @@ func (k *kube) installed(look func(func(context.Context)), f *check.Facts, o Opt
 	look(func(ctx context.Context) { f.Rights = k.rights(ctx, o.Operator, f.Operator) })
 	look(func(ctx context.Context) { f.Webhook = k.webhook(ctx, o.Namespace) })
 	look(func(ctx context.Context) { f.Partitions = k.partitions(ctx, o.Operator, leader) })
-	look(func(ctx context.Context) { f.Elsewhere = k.elsewhere(ctx, o.Operator) })
+	look(func(ctx context.Context) { f.Elsewhere = k.elsewhere(ctx, o.Operator, f.Operator) })
 	look(func(ctx context.Context) { f.Policies = k.policies(ctx) })
 	look(func(ctx context.Context) { f.Manifests = k.manifests(ctx, o) })
 }

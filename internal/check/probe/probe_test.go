@@ -41,6 +41,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // bad is what failed or could not be told.
@@ -167,6 +168,29 @@ const (
 	unknown = check.Unknown
 )
 
+// leaseElsewhere makes a Lease of a replica in another namespace.
+func (i *installation) leaseElsewhere() {
+	i.t.Helper()
+	lease := memberLease()
+	lease.Namespace = "default"
+	i.create(lease)
+}
+
+// entitle gives an operator's account in another namespace the operator's role.
+func (i *installation) entitle(namespace string) {
+	i.t.Helper()
+	b := clusterWide(&rbacv1.ClusterRoleBinding{}, "syncopate-elsewhere")
+	b.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: operatorName}
+	b.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: operatorName}}
+	i.create(b)
+	i.eventually("the authorizer sees it", func() error {
+		if bad, _ := i.bad(); bad[check.OneOperator] != failed {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
 // Each break gives its own code, and no other.
 func TestGather_Broken(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -255,15 +279,32 @@ func TestGather_Broken(t *testing.T) {
 		"a Lease is gone": {func(i *installation) {
 			i.without(memberLease())
 		}, map[check.Code]check.Verdict{check.PartitionOwners: failed}},
+		// mutation: elsewhere that asks about no rights makes this fail.
 		"an operator in another namespace": {func(i *installation) {
-			lease := memberLease()
-			lease.Namespace = "default"
-			i.create(lease)
+			i.leaseElsewhere()
+			i.entitle("default")
 		}, map[check.Code]check.Verdict{check.OneOperator: failed}},
+		// mutation: lookNATS that leaves out what the streams name makes this fail.
+		"an operator in another namespace, of whom the streams are": {func(i *installation) {
+			i.leaseElsewhere()
+			s, err := i.js.Stream(i.t.Context(), protocol.Names{Prefix: protocol.DefaultPrefix}.JobsStream())
+			if err != nil {
+				i.t.Fatal(err)
+			}
+			c := s.CachedInfo().Config
+			c.Metadata = map[string]string{"syncopate.dev/namespace": "default"}
+			if _, err := i.js.UpdateStream(i.t.Context(), c); err != nil {
+				i.t.Fatal(err)
+			}
+		}, map[check.Code]check.Verdict{check.OneOperator: failed}},
+		// The role edit takes no more than that. mutation: a Lease that fails the check by itself
+		// makes this fail.
+		"a Lease that a tenant made": {func(i *installation) { i.leaseElsewhere() }, map[check.Code]check.Verdict{}},
 		"a leader in another namespace": {func(i *installation) {
 			lease := memberLease()
 			lease.Namespace, lease.Name, lease.Labels = "default", ownership.LeaderLeaseName, nil
 			i.create(lease)
+			i.entitle("default")
 		}, map[check.Code]check.Verdict{check.OneOperator: failed}},
 		// Who steps down leaves the Lease to nobody.
 		"a Lease of nobody in another namespace": {func(i *installation) {

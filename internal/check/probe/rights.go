@@ -30,12 +30,17 @@ func (k *kube) rights(ctx context.Context, namespace string, operator check.Oper
 		return check.Rights{Unread: check.Unread{Why: err.Error()}}
 	}
 	return ask(ctx, account, wanted, func(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			ResourceAttributes: a, User: account, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-		}}
-		err := k.Create(ctx, review)
-		return review.Status.Allowed, err
+		return k.allowed(ctx, namespace, operator.Account, a)
 	})
+}
+
+// allowed asks whether an account of a namespace may do something.
+func (k *kube) allowed(ctx context.Context, namespace, account string, a *authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: a, User: userOf(namespace, account), Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}}
+	err := k.Create(ctx, review)
+	return review.Status.Allowed, err
 }
 
 // install asks whether the user may create what an installation has.

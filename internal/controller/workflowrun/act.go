@@ -24,10 +24,11 @@ import (
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.release(ctx)              // first: somebody may be waiting for it
 	p.jobs.Tidy(p.run, p.mem.withdrawals) // what was answered holds no room that the next steps need
-	failed = errors.Join(failed, publish(ctx, p, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
+	failed = errors.Join(failed, publish(ctx, p, d.Dispatch), p.recoverJobs(ctx))
 	p.batch.Bury(ctx, d)
 	p.questions.Heard(d, p.batch)
 	ahead := p.batch.Settle(ctx, d, p.overdue)
+	failed = errors.Join(failed, p.createChildren(ctx, d.Create)) // it may wait for webhooks: results do not
 	return conclude(ctx, p, d, ahead, failed)
 }
 

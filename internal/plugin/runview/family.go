@@ -70,6 +70,9 @@ func (v *viewer) childFact(s *step, f *Fact) {
 			_, why, _ = strings.Cut(why, ", which ")
 			why, _, _ = strings.Cut(why, ";")
 			f.Text = join(f.Text, why)
+			if why != "" {
+				v.advise("to have the creation of child runs tried at once: kubectl annotate wfr " + v.run.Name + " -n " + v.run.Namespace + ` retry="$(date)" --overwrite`)
+			}
 		}
 	}
 }

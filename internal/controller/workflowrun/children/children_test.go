@@ -93,9 +93,10 @@ func (s *site) child() lifecycle.ChildToCreate {
 	return lifecycle.ChildToCreate{Step: "c", Name: "p-c", Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: "batch"}}
 }
 
-// creates creates what is due, and says what is known of the child then.
+// creates is a pass that creates what is due. It says what is known of the child then.
 func (s *site) creates(fresh ...lifecycle.ChildToCreate) (lifecycle.Child, error) {
 	s.t.Helper()
+	s.observes()
 	render := func(context.Context, string) (lifecycle.ChildToCreate, error) { return s.child(), nil }
 	_, err := s.Create(s.t.Context(), s.while(), &s.state, s.parent, s, fresh, render)
 	return s.observes().Children["p-c"], err

@@ -88,16 +88,16 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 
 // Create creates the child runs which status names and which are not known to exist: those of the
 // write just made, and those of earlier ones, also of another process. Two who do the same create
-// one. It says whether anything became of it, which the next pass is to write. It waits for
-// patience at most: what is under way by then goes on by itself, until while ends, and wakes the
-// parent.
+// one. While a quota is full it begins one creation. It says whether anything became of it, which
+// the next pass is to write. It waits for patience at most, and only for what it began itself: what
+// is under way by then goes on by itself, until while ends, and wakes the parent.
 func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
 	rendered := byStep(fresh)
 	waits, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	var failed error
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
-		if waits.Err() != nil || st.fullByNow() { // the others would be refused as well
+		if waits.Err() != nil || st.probes() || st.fullByNow() { // the others would be refused as well
 			break
 		}
 		child, ok := rendered[step]

@@ -19,8 +19,9 @@
 //
 // A creation takes as long as webhooks do, and has its own time (createTimeout), beside the pass
 // and off the lock (flight). It keeps its place until it is over, so there are AtOnce of them at
-// most. The pass waits for patience, and is made again when a creation is over that it did not
-// wait for. One that is late does no harm: no child begins before its parent's status has its uid.
+// most. The pass that began it waits for patience, and later ones do not; a pass is made when a
+// creation is over that was not waited for. One that is late does no harm: no child begins before
+// its parent's status has its uid.
 //
 // # Observing
 //

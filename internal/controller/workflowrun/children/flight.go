@@ -98,10 +98,11 @@ func (st *State) later(parent *v1alpha1.WorkflowRun, now time.Time) (some bool) 
 	return some
 }
 
-// await waits for the creations under way. Those that are not over in time wake the parent.
+// await waits for the creations that this pass began. Those that are not over in time wake the
+// parent. What an earlier pass left does so, too: no other pass keeps the lock for it.
 func (st *State) await(ctx context.Context) {
 	for _, b := range st.of {
-		if b.flight == nil {
+		if b.flight == nil || b.flight.left.Load() {
 			continue
 		}
 		select {

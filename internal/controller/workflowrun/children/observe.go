@@ -34,7 +34,7 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 		return rel, err
 	}
 	rel.Parent = parent
-	st.edited(run.Generation)
+	st.edited(run)
 	if _, err := st.land(ctx, c.Clock.Now()); err != nil { // as nothing is known, it is due again
 		log.FromContext(ctx).V(1).Info("A child run is created again", "cause", err.Error())
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -25,9 +26,11 @@ type State struct {
 	of map[string]creation // by name
 	// full is since a quota refused a child: all are counted by it, so one is tried for all.
 	full fullness
-	// generation is that of the run for which children were refused: an edit may be the mend.
-	generation int64
-	// changed is when the cause of a wait was last told or changed.
+	// generation and annotations are those of the run for which children were refused: an edit may
+	// be the mend, or its author knows of one.
+	generation  int64
+	annotations map[string]string
+	// changed is when a cause that the run told was last replaced, or the first one told.
 	changed time.Time
 	// told are the kinds of causes that are in the log.
 	told map[string]bool
@@ -74,7 +77,7 @@ func (st *State) dueAt(b *creation) (time.Time, bool) {
 }
 
 // NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
-// time to create them. While a quota is full it is one at a time.
+// time to create them. While a quota is full none is due as long as one is tried: see probes.
 func (st *State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
 	var steps []string
 	if st.probes() {
@@ -85,9 +88,6 @@ func (st *State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []strin
 		if at, due := st.dueAt(&b); s.ChildRun.UID == "" && due && !now.Before(at) {
 			steps = append(steps, s.Name)
 		}
-	}
-	if !st.full.until.IsZero() && len(steps) > 1 {
-		return steps[:1]
 	}
 	return steps
 }
@@ -106,12 +106,13 @@ func (st *State) probes() bool {
 	return false
 }
 
-// edited tries at once what was refused before the run was edited.
-func (st *State) edited(generation int64) {
-	if st.generation == generation {
+// edited tries at once what was refused before the run was edited. An annotation counts: little of
+// the spec can change once the run is admitted. The operator writes none.
+func (st *State) edited(run *v1alpha1.WorkflowRun) {
+	if st.generation == run.Generation && maps.Equal(st.annotations, run.Annotations) {
 		return
 	}
-	st.generation, st.full = generation, fullness{}
+	st.generation, st.annotations, st.full = run.Generation, run.Annotations, fullness{}
 	for name, b := range st.of {
 		b.again, b.tries = time.Time{}, 0
 		st.of[name] = b
@@ -164,8 +165,8 @@ func (st *State) pace(b *creation, tries int, now time.Time) {
 		b.tries = tries + 1
 	}
 	b.again = now.Add(b.wait)
-	if end := b.since.Add(compareBound); !b.since.IsZero() && end.Before(b.again) {
-		b.again = end
+	if end := b.since.Add(compareBound); !b.since.IsZero() && now.Before(end) && end.Before(b.again) {
+		b.again = end // once it has passed, what is no refusal has its usual wait
 	}
 }
 
@@ -177,7 +178,9 @@ func (st *State) tell(b, was *creation, waited bool, now time.Time) {
 		b.fact, b.kind = was.fact, was.kind
 		return
 	}
-	st.changed = now
+	if waited || st.changed.IsZero() { // one more child that waits says nothing about the others
+		st.changed = now
+	}
 }
 
 // log has each cause of a wait in the log once, and not with each child and each try.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -54,6 +55,7 @@ func slow(t *testing.T, after time.Duration) (s *site, creates func() (lifecycle
 	return s, func() (lifecycle.Child, error) {
 		ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
 		defer stop()
+		s.observes()
 		render := func(context.Context, string) (lifecycle.ChildToCreate, error) { return s.child(), nil }
 		_, err := s.Create(ctx, s.while(), &s.state, s.parent, s, nil, render)
 		return s.observes().Children["p-c"], err
@@ -334,5 +336,179 @@ func TestChildren_ACauseOfAnotherKindIsTold(t *testing.T) {
 				t.Errorf("%+v, %v", seen, err)
 			}
 		})
+	}
+}
+
+// What stays as it is for hours is asked for at the usual pace, whatever was refused before: the
+// bound ends the wait for a refusal only.
+//
+// mutations: pace with an end that has passed, or without one that has not.
+func TestChildren_WhatCannotBeComparedIsTriedAtAPace(t *testing.T) {
+	there := run(func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" })
+	policy := forbidden("p-c", "denied by a policy")
+	blind := fake.NewClientBuilder().Build() // one that knows no runs
+	for name, c := range map[string]struct {
+		answer error
+		live   client.Reader // nil: one that reads
+		want   time.Duration
+	}{
+		"a webhook is away":    {answer: apierrors.NewInternalError(errors.New("webhook is away")), want: createDelay},
+		"the server is busy":   {answer: apierrors.NewTooManyRequests("slow down", 60), want: time.Minute},
+		"the server is silent": {answer: fmt.Errorf("%w within 1m5s", errSilent), want: createDelay},
+		"the run is not read":  {answer: policy, live: blind, want: createDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, there.DeepCopy())
+			s.refuse = policy
+			if seen, err := s.creates(); seen.State != lifecycle.ChildPostponed || err != nil {
+				t.Fatalf("%+v, %v", seen, err)
+			}
+			s.refuse = c.answer
+			if c.live != nil {
+				s.Live = c.live
+			}
+			s.clock.SetTime(start.Add(compareBound))
+			for range 3 {
+				seen, err := s.creates()
+				if seen.State != lifecycle.ChildPostponed || err != nil {
+					t.Fatalf("%+v, %v", seen, err)
+				}
+				at := s.observes().RetryAt
+				if wait := at.Sub(s.clock.Now()); wait != c.want {
+					t.Fatalf("tried again in %s, want %s", wait, c.want)
+				}
+				s.clock.SetTime(at)
+			}
+		})
+	}
+	t.Run("refused all the time", func(t *testing.T) {
+		s := newSite(t, there.DeepCopy())
+		s.refuse = policy
+		for range 20 {
+			if seen, err := s.creates(); seen.State != lifecycle.ChildPostponed || err != nil {
+				break
+			}
+			s.clock.SetTime(s.observes().RetryAt)
+		}
+		if took := s.clock.Now().Sub(start); took != compareBound {
+			t.Errorf("it waited for %s", took)
+		}
+	})
+}
+
+// A creation that hangs is waited for by the pass that began it alone: the others have the lock of
+// their run to do what is to be done.
+//
+// mutation: await that waits for what an earlier pass left.
+func TestChildren_ACreationThatHangsKeepsOnePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, creates, woken, tries := slow(t, 30*time.Second)
+		began := time.Now()
+		if _, err := creates(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != patience {
+			t.Fatalf("the pass that began it waited for %s", took)
+		}
+		for range 3 {
+			later := time.Now()
+			if seen, err := creates(); seen.State != lifecycle.ChildUnknown || err != nil {
+				t.Fatalf("%+v, %v", seen, err)
+			}
+			if took := time.Since(later); took > 0 {
+				t.Errorf("a pass with nothing to create waited for %s", took)
+			}
+		}
+		<-woken
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("woken after %s", took)
+		}
+		if seen := s.observes().Children["p-c"]; seen.State != lifecycle.ChildThere || *tries != 1 {
+			t.Errorf("%d tries, %+v", *tries, seen)
+		}
+	})
+}
+
+// mutations: a full quota of which only the first child is tried; one of which all are that can be
+// rendered.
+func TestChildren_AFullQuotaIsNotAskedForWhatCannotBeRendered(t *testing.T) {
+	s, pass, refuse := family(t, 4)
+	refuse[""] = forbidden("p-c", "exceeded quota: runs")
+	if len(pass()) == 0 {
+		t.Fatal("none was tried")
+	}
+	var tried []string
+	s.answer = func(_ context.Context, o client.Object) error {
+		tried = append(tried, o.GetName()) // one at a time: the race detector would say so
+		return refuse[""]
+	}
+	away := errors.New("the object store is away")
+	render := func(_ context.Context, step string) (lifecycle.ChildToCreate, error) {
+		if step == "c0" {
+			return lifecycle.ChildToCreate{}, away
+		}
+		return lifecycle.ChildToCreate{Step: step, Name: "p-" + step}, nil
+	}
+	for _, full := range []error{refuse[""], nil} {
+		tried, refuse[""] = nil, full
+		s.clock.SetTime(s.observes().RetryAt)
+		if _, err := s.Create(t.Context(), s.while(), &s.state, s.parent, s, nil, render); !errors.Is(err, away) {
+			t.Fatal(err)
+		}
+		if !slices.Equal(tried, []string{"p-c1"}) {
+			t.Fatalf("refused with %v: tried %v", full, tried)
+		}
+	}
+}
+
+// Others that begin to wait are no reason to keep a cause that is none any more.
+//
+// mutations: tell that begins the pause anew with each child that is put off; one without a pause.
+func TestChildren_ANewCauseIsToldThoughOthersBeginToWait(t *testing.T) {
+	leader := apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+	policy := forbidden("p-c", "denied by a policy")
+	s, pass, refuse := family(t, 5)
+	refuse[""] = leader
+	all := s.parent.Status.Steps
+	next := func(children int, after time.Duration) lifecycle.Child {
+		t.Helper()
+		s.parent.Status.Steps = all[:children]
+		s.clock.SetTime(start.Add(after))
+		pass()
+		return s.observes().Children["p-c0"]
+	}
+	if seen := next(1, 0); seen.Cause != leader.Error() {
+		t.Fatalf("%+v", seen)
+	}
+	for i := range 3 {
+		next(i+2, time.Duration(i+1)*textPause/2)
+	}
+	refuse["p-c0"] = policy
+	if seen := next(4, 2*textPause); seen.Cause != policy.Error() {
+		t.Errorf("another cause, half a minute after another child began to wait: %+v", seen)
+	}
+	refuse["p-c0"] = leader
+	if seen := next(5, 3*textPause-time.Second); seen.Cause != policy.Error() {
+		t.Errorf("within a minute of that: %+v", seen)
+	}
+}
+
+// mutations: edited that looks at the spec alone, or that takes each look for an edit.
+func TestChildren_AnAnnotationIsAnEdit(t *testing.T) {
+	s, pass, refuse := family(t, 1)
+	refuse[""] = forbidden("p-c0", "denied by a policy")
+	pass()
+	if tried := pass(); len(tried) != 0 {
+		t.Fatalf("tried with no edit: %v", tried)
+	}
+	for _, value := range []string{"1", "2"} {
+		s.parent = s.parent.DeepCopy() // as the watch has it
+		s.parent.Annotations["retry"] = value
+		if tried := pass(); !slices.Equal(tried, []string{"p-c0"}) {
+			t.Errorf("after the annotation %s: %v", value, tried)
+		}
+		if tried := pass(); len(tried) != 0 {
+			t.Errorf("tried again: %v", tried)
+		}
 	}
 }

@@ -197,7 +197,7 @@ type WorkflowRunStatus struct {
 
 // EndingStatus is the outcome of a run whose finally steps run. It comes unless the clean-up is cut
 // off: a run that is terminated or deleted meanwhile, or whose parent is, ends as Cancelled with
-// the reason Terminated.
+// the reason Terminated. One whose parent is deleted with --cascade=orphan goes on.
 type EndingStatus struct {
 	// phase in which the run will end; Succeeded becomes Failed if the clean-up fails: by a finally
 	// step, by finallyTimeoutSeconds, or as status has no room or the Workflow is gone.

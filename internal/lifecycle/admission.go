@@ -23,6 +23,9 @@ func admit(d *draft) {
 		return
 	}
 	startQueueClock(d)
+	if bounds.Due(d.now, d.st.Admission.SlotKeptUntil) {
+		d.st.Admission.SlotKeptUntil = nil // whatever can be asked, and whatever that says
+	}
 	if awaitsTemplate(d) {
 		return
 	}
@@ -65,7 +68,7 @@ func leaveLockQueue(d *draft) { d.st.Admission.LockWait, d.st.Admission.SlotKept
 // leaveUnlessKept is leaveLockQueue where nobody says that the run has a slot. One that keeps its
 // slot has it all the same.
 func leaveUnlessKept(d *draft) {
-	if until := d.st.Admission.SlotKeptUntil; until == nil || bounds.Due(d.now, until) {
+	if d.st.Admission.SlotKeptUntil == nil {
 		leaveLockQueue(d)
 	}
 }
@@ -76,16 +79,17 @@ const longWait = 10 * time.Second
 // keepSlot decides whether a run that waits for its locks keeps its slot meanwhile: one that lost
 // its turn there before for want of a slot does, for a while, as long as nobody is before it, and
 // no rate keeps it there for long. Two kinds of lines could send it to each other for good. Whoever
-// holds the locks needs no slot.
+// holds the locks needs no slot. A decision that ends such a time begins no other: what is known of
+// those that were in vain does not count it yet.
 func keepSlot(d *draft) {
 	a, gate, answer := d.st.Admission, &d.in.Gate, d.in.Locks[""]
 	if answer.State != facts.LocksWaiting {
 		return // nobody said where it is in line
 	}
 	switch first := answer.Position == 1 && answer.Again.Before(d.now.Add(longWait)); {
-	case first && a.SlotKeptUntil == nil && gate.MayKeep:
+	case first && KeptUntil(d.run).IsZero() && gate.MayKeep:
 		a.SlotKeptUntil = bounds.Micro(d.now.Add(gate.Idle))
-	case !first || bounds.Due(d.now, a.SlotKeptUntil):
+	case !first:
 		a.SlotKeptUntil = nil
 	default:
 		a.SlotKeptUntil = bounds.Within(a.SlotKeptUntil, d.now, gate.Idle)

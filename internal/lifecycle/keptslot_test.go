@@ -95,6 +95,13 @@ func TestASlotIsKeptForAWhile(t *testing.T) {
 		"its locks are not to be had": {soon, func(_ *v1alpha1.WorkflowRun, in *Input) {
 			in.Locks = map[string]LocksAnswer{"": {State: LocksUnavailable}}
 		}, end, true},
+		"its locks are not to be had at its end": {end, func(_ *v1alpha1.WorkflowRun, in *Input) {
+			in.Locks = map[string]LocksAnswer{"": {State: LocksUnavailable}}
+		}, time.Time{}, true},
+		"nobody asked for its locks at its end": {end, func(_ *v1alpha1.WorkflowRun, in *Input) { in.Locks = nil }, time.Time{}, true},
+		"its Workflow cannot be read at its end": {end, func(_ *v1alpha1.WorkflowRun, in *Input) {
+			in.Template.Missing, in.Template.Patient = "etl", true
+		}, time.Time{}, true},
 		"a clock was ahead": {soon, func(run *v1alpha1.WorkflowRun, _ *Input) {
 			run.Status.Admission.SlotKeptUntil = bounds.Micro(epoch.Add(time.Hour))
 		}, soon.Add(time.Minute), true},
@@ -109,6 +116,9 @@ func TestASlotIsKeptForAWhile(t *testing.T) {
 			}
 			if a := out.Status.Admission; (a != nil && a.LockWait != nil) != c.waits {
 				t.Errorf("it waits: %v", a)
+			}
+			if !out.Wake.IsZero() && out.Wake.Before(c.at.Add(time.Second)) {
+				t.Errorf("it is looked at again after %s, though nothing is due", out.Wake.Sub(c.at))
 			}
 			if name == "for now" && out.Changed {
 				t.Error("it is written for nothing")

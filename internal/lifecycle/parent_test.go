@@ -53,6 +53,15 @@ func ended1(parent *v1alpha1.WorkflowRun, phase v1alpha1.RunPhase, reason string
 	parent.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: reason}}
 }
 
+// orphaning has the parent end, as it is deleted without its child, which is at its clean-up.
+func orphaning(child, parent *v1alpha1.WorkflowRun) {
+	ended1(parent, v1alpha1.RunCancelled, v1alpha1.ReasonTerminated)
+	parent.DeletionTimestamp, parent.Finalizers = bounds.Second(epoch), []string{metav1.FinalizerOrphanDependents}
+	child.Status = &v1alpha1.WorkflowRunStatus{
+		Parent: &v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss", Level: 2}, Ending: &v1alpha1.EndingStatus{},
+	}
+}
+
 // mutation: each line of SeenParent and Parent.names that is left out makes this fail.
 func TestWhatARunSeesOfItsParent(t *testing.T) {
 	claim := v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss", Level: 2}
@@ -68,12 +77,34 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 			},
 			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss", Level: 2, Below: new(int32(24))}, Tenant: "acme"},
 		},
-		"not known":             {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun = nil }, &Parent{Claim: claim, Tenant: "acme"}},
-		"without status":        {func(_, p *v1alpha1.WorkflowRun) { p.Status = nil }, &Parent{Claim: claim}},
-		"another named":         {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "u-2" }, &Parent{Claim: claim, Tenant: "acme", Over: "has another run of this name as the child of step sub"}},
-		"the step ended":        {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].Phase = v1alpha1.StepCancelled }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "does not wait for it: step sub is Cancelled"}},
-		"it ended":              {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunFailed, "StepFailed") }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Failed (StepFailed)"}},
-		"it ended at once":      {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunCancelled, v1alpha1.ReasonTerminated) }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"}},
+		"not known":        {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun = nil }, &Parent{Claim: claim, Tenant: "acme"}},
+		"without status":   {func(_, p *v1alpha1.WorkflowRun) { p.Status = nil }, &Parent{Claim: claim}},
+		"another named":    {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "u-2" }, &Parent{Claim: claim, Tenant: "acme", Over: "has another run of this name as the child of step sub"}},
+		"the step ended":   {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].Phase = v1alpha1.StepCancelled }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "does not wait for it: step sub is Cancelled"}},
+		"it ended":         {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunFailed, "StepFailed") }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Failed (StepFailed)"}},
+		"it ended at once": {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunCancelled, v1alpha1.ReasonTerminated) }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"}},
+		"it ended as it was deleted with --cascade=orphan": {
+			func(c, p *v1alpha1.WorkflowRun) { orphaning(c, p); c.Status.Ending = nil },
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"},
+		},
+		"it ended as it was deleted with --cascade=orphan, and the run cleans up": {
+			orphaning, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Cancelled (Terminated)"},
+		},
+		"it was terminated, and is deleted with --cascade=orphan, and the run cleans up": {
+			func(c, p *v1alpha1.WorkflowRun) { orphaning(c, p); p.Spec.Shutdown = v1alpha1.ShutdownTerminate },
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"},
+		},
+		"it ended as it was deleted with --cascade=foreground, and the run cleans up": {
+			func(c, p *v1alpha1.WorkflowRun) {
+				orphaning(c, p)
+				p.Finalizers = []string{metav1.FinalizerDeleteDependents}
+			},
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"},
+		},
+		"it ended at once, has a finalizer of that name, and the run cleans up": {
+			func(c, p *v1alpha1.WorkflowRun) { orphaning(c, p); p.DeletionTimestamp = nil },
+			&Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"},
+		},
 		"it is to end":          {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Shutdown = v1alpha1.ShutdownTerminate }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true}},
 		"it is to be suspended": {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Suspend = true }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},
 		"it is suspended":       {func(_, p *v1alpha1.WorkflowRun) { p.Status.Phase = v1alpha1.RunSuspended }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},

@@ -36,7 +36,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 // its locks, and locks across runs.
 func (p *pass) release(ctx context.Context) error {
 	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)
-	if p.locks.WaitsForOwn() && !lifecycle.Admitted(p.run) {
+	if p.locks.WaitsForOwn(p.run) && !lifecycle.Admitted(p.run) {
 		failed = errors.Join(failed, p.r.Slots.AwaitLocks(ctx, &p.mem.slot, p.run))
 		if p.mem.slot.Holding != nil {
 			p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(idlePause))

@@ -79,7 +79,7 @@ func countWrite(m *Metrics, err error) {
 // wrote notes a write that was accepted.
 func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.outputs.Wrote(p.ahead.Stored, next, p.batch.TakenOver(d.Verdicts))
-	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next)
+	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next, p.r.Clock.Now())
 	p.trial.Count(p.ahead.Stored, next, p.batch.DoomedFor(tooLarge))
 	p.r.Spans.Wrote(p.ahead.Stored, next)
 	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)

@@ -14,8 +14,9 @@ import (
 )
 
 // Parent is what was seen of the parent that a run claims to have
-// (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over, Terminated and Gone changes back, so
-// they may come from a cache; but that a parent is gone is only known from a live read.
+// (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over, Terminated and Gone changes back, but
+// Terminated of a run that its parent leaves at its clean-up, so they may come from a cache; but
+// that a parent is gone is only known from a live read.
 type Parent struct {
 	Claim      v1alpha1.ParentStatus // as it is pinned
 	Tenant     string                // that of the parent; "" if it has none yet
@@ -53,10 +54,18 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	if status.Finished(parent) {
 		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
-		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated
+		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated && !leftAtCleanUp(run, parent)
 	}
 	p.Suspended = p.Suspended && p.Over == "" // else the run cleans up, and the pause of a parent may have no end
 	return p
+}
+
+// leftAtCleanUp says whether a run goes on though its parent ended as it was deleted: it is at its
+// clean-up, and the garbage collector is about to take it out of what that owns. Whether the
+// collector or the operator gets there first is chance: keptForCleanUp is the same a moment later.
+func leftAtCleanUp(run, parent *v1alpha1.WorkflowRun) bool {
+	leaves := parent.DeletionTimestamp != nil && slices.Contains(parent.Finalizers, metav1.FinalizerOrphanDependents)
+	return leaves && run.Status != nil && run.Status.Ending != nil
 }
 
 // keptForCleanUp says whether a run goes on though its parent is gone: it is at its clean-up, and

@@ -210,5 +210,15 @@ func (h *Holds) drop(ctx context.Context, st *State, now string, all []store.Dro
 	return nil
 }
 
-// WaitsForOwn says whether the run itself waits for its locks: it needs no slot meanwhile.
-func (a Asked) WaitsForOwn() bool { return a[""].State == lifecycle.LocksWaiting }
+// WaitsForOwn says whether the run itself waits for its locks, as far as this pass knows: it needs
+// no slot meanwhile. Where they could not be asked for, one that status has wait still does.
+func (a Asked) WaitsForOwn(run *v1alpha1.WorkflowRun) bool {
+	switch a[""].State {
+	case lifecycle.LocksWaiting:
+		return true
+	case lifecycle.LocksUnavailable:
+		return locks.PartOf(run, "").Waits
+	default:
+		return false
+	}
+}

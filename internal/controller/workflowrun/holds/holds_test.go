@@ -110,7 +110,7 @@ func wantDropped(t *testing.T, f *fakeLocks, want ...store.Dropping) {
 	}
 }
 
-// mutation: WaitsForOwn that looks at all steps.
+// mutations: WaitsForOwn that looks at all steps, or at no status, or at that alone.
 func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	f := &fakeLocks{answer: locks.Answer{TTL: time.Minute, LocksAnswer: store.LocksAnswer{
 		State: store.LocksWaiting, Lock: "gpu/eu", Position: 2, Waiting: 5, Ahead: "ns/a", Holders: []string{"ns/b"},
@@ -129,11 +129,21 @@ func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	if !slices.Equal(f.taken, []string{"u/s"}) || !slices.Equal(f.requests, []locks.Request{{Name: "mutex:ns/x", Permits: 1}, {Name: "gpu/eu", Permits: 3}}) {
 		t.Errorf("asked for %v: %v", f.taken, f.requests)
 	}
-	if asked.WaitsForOwn() {
+	if asked.WaitsForOwn(runAt(1)) {
 		t.Error("a step that waits is no run that waits")
 	}
-	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn() {
+	if asked, _ = ask(t, &Holds{Locks: f}, &State{}, runAt(1), ""); !asked.WaitsForOwn(runAt(1)) {
 		t.Error("the run waits, and needs no slot meanwhile")
+	}
+	waits := runAt(1)
+	waits.Status = &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{Lock: "gpu/eu"}}}
+	f.takeErr = errStore
+	asked, err = (&Holds{Locks: f}).Ask(t.Context(), &State{}, nil, waits, lifecycle.LocksAsk{})
+	if err == nil || !asked.WaitsForOwn(waits) || asked.WaitsForOwn(runAt(1)) {
+		t.Errorf("%v: a run in line still waits, and another one may have the locks next", err)
+	}
+	if (Asked{}).WaitsForOwn(waits) {
+		t.Error("nobody asked: its gate may be about to answer")
 	}
 }
 

@@ -55,7 +55,8 @@ type State struct {
 	// slot. Its next process finds that out anew.
 	turnLost bool
 	inVain   int       // how often it kept a slot for as long as it may
-	over     time.Time // when that was over the last time
+	since    time.Time // when it began to keep the one that it keeps; zero: it keeps none
+	until    time.Time // when that is over at the latest
 	restsTo  time.Time // it keeps none before
 }
 
@@ -63,22 +64,41 @@ const (
 	// leastIdle is for how long a run that waits for its locks keeps a slot in vain,
 	// the first time.
 	leastIdle = time.Minute
-	// restFactor is for how many times as long it gives its slot back then.
+	// restFactor is for how many times as long as it kept its slot it keeps none then.
 	restFactor = 4
 	// mostDoubled keeps what is doubled in its range: it is a year.
 	mostDoubled = 19
 )
 
 // Idle says whether a run, as it was read, may keep its slot while it waits for its locks, and for
-// how long at the most. Where that was not enough, it may not for four times as long, and then for
-// twice as long: however long others hold its locks, some day it waits for longer than they do, and
-// of the time until then it takes the slot from others for a fifth.
+// how long at the most. After each time it may not for four times as long as it did: of the time
+// until it has its locks it takes the slot from others for a fifth, whatever ended each time. Where
+// all of the time was not enough, it may for twice as long then: however long others hold its
+// locks, some day it waits for longer than they do.
 func (st *State) Idle(run *v1alpha1.WorkflowRun, now time.Time) (may bool, longest time.Duration) {
-	if until := lifecycle.KeptUntil(run); until.After(st.over) && !now.Before(until) {
-		st.over, st.restsTo = until, until.Add(restFactor*st.longest())
-		st.inVain++
-	}
+	st.sees(run, now) // the answer to a write may have been lost
 	return st.turnLost && !now.Before(st.restsTo), st.longest()
+}
+
+// sees notes whether a run keeps its slot, as status says at a time.
+func (st *State) sees(run *v1alpha1.WorkflowRun, now time.Time) {
+	switch until := lifecycle.KeptUntil(run); {
+	case !until.IsZero():
+		if began := until.Add(-st.longest()); st.since.IsZero() && began.Before(now) {
+			st.since = began // another process may have written it, a while ago
+		} else if st.since.IsZero() {
+			st.since = now
+		}
+		st.until = until
+	case !st.since.IsZero():
+		if rests := now.Add(restFactor * now.Sub(st.since)); rests.After(st.restsTo) {
+			st.restsTo = rests
+		}
+		if !now.Before(st.until) {
+			st.inVain++
+		}
+		st.since = time.Time{}
+	}
 }
 
 func (st *State) longest() time.Duration { return leastIdle << min(st.inVain, mostDoubled) }
@@ -197,12 +217,14 @@ func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.Work
 	return s.Release(ctx, st, run.UID)
 }
 
-// Wrote notes that this process wrote a run. A place in the queues of its locks is lost with that,
-// whatever the gate, or the idempotency key, said or did not say.
-func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
+// Wrote notes that this process wrote a run, at a time. A place in the queues of its locks is lost
+// with that, whatever the gate, or the idempotency key, said or did not say.
+func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun, at time.Time) {
 	if s.Asks != nil {
 		s.Asks.Wrote(now.UID, was.ResourceVersion, now.ResourceVersion)
 	}
+	st.sees(was, at)
+	st.sees(now, at)
 	st.turnLost = st.turnLost || waitsForLocks(was) && !waitsForLocks(now) && !lifecycle.Admitted(now) && !over(now)
 	if st.Holding == nil && over(now) {
 		st.Holding = HoldingOf(now) // by another process, before this one drove the run

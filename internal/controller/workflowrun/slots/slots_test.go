@@ -72,7 +72,7 @@ func TestARunThatLostItsTurnForWantOfASlotKeepsTheNext(t *testing.T) {
 			}
 			next := run.DeepCopy()
 			next.Status.Admission.LockWait, next.Status.Admission.SlotKeptUntil, next.Spec.Suspend = tc.now, nil, tc.suspended
-			s.Wrote(st, run, next)
+			wrote(s, st, run, next, time.Unix(1_000_000_000, 0))
 			if lost, _ := st.Idle(next, time.Unix(1_000_000_000, 0)); lost != tc.lost {
 				t.Errorf("lost its turn: %v", lost)
 			}
@@ -99,8 +99,8 @@ func TestARunThatLostItsTurnForWantOfASlotKeepsTheNext(t *testing.T) {
 // for as long as it may keep that. However long the others take, and however they meet, it has both
 // some day, and until then the slot is idle for a fifth of the time at the most.
 //
-// mutations: Idle that gives the same time each time, that counts a time twice, or before it is
-// over, and that takes no rest.
+// mutations: State.sees that counts no time, or takes no rest, and Idle that gives the same time
+// each time.
 func TestAKeptSlotIsEnoughSomeDay(t *testing.T) {
 	began := time.Unix(1_000_000_000, 0)
 	for _, held := range []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, 6 * time.Hour} {
@@ -121,7 +121,7 @@ type contest struct{ held, taken, apart time.Duration }
 // play is how long it takes until the run has both.
 func (c contest) play(t *testing.T, began time.Time) time.Duration {
 	t.Helper()
-	st, run := &State{turnLost: true}, &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{}}}
+	st, run := &State{turnLost: true}, keepsUntil(time.Time{})
 	var first time.Time
 	var idle time.Duration // in vain
 	now := began
@@ -141,8 +141,10 @@ func (c contest) play(t *testing.T, began time.Time) time.Duration {
 		if !free.After(now.Add(longest)) {
 			return free.Sub(began)
 		}
+		kept := keepsUntil(now.Add(longest))
+		wrote(&Slots{}, st, run, kept, now)
 		idle, now = idle+longest, now.Add(longest)
-		run.Status.Admission.SlotKeptUntil = &metav1.MicroTime{Time: now}
+		wrote(&Slots{}, st, kept, run, now)
 		if may, _ := st.Idle(run, now); may {
 			t.Fatal("it may keep the slot for longer than it may")
 		}
@@ -151,23 +153,89 @@ func (c contest) play(t *testing.T, began time.Time) time.Duration {
 	return 0
 }
 
-// mutations: Idle that doubles beyond its range, or counts a time that is not over.
+// mutations: Idle that doubles beyond its range, Idle or Wrote that counts nothing, and a time that
+// is counted from where it was read.
 func TestASlotIsKeptForAMinuteAtFirst(t *testing.T) {
 	for inVain, want := range map[int]time.Duration{0: time.Minute, 1: 2 * time.Minute, 9: 512 * time.Minute, 100: time.Minute << mostDoubled} {
 		if _, got := (&State{inVain: inVain}).Idle(nil, time.Now()); got != want {
 			t.Errorf("after %d times in vain: %s", inVain, got)
 		}
 	}
-	end := time.Unix(1_000_000_000, 0)
-	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{SlotKeptUntil: &metav1.MicroTime{Time: end}}}}
-	st := &State{turnLost: true}
-	for _, at := range []struct {
-		now  time.Duration // after the end
-		may  bool
-		want time.Duration
-	}{{-time.Second, true, time.Minute}, {0, false, 2 * time.Minute}, {time.Second, false, 2 * time.Minute}, {4 * time.Minute, true, 2 * time.Minute}} {
-		if may, got := st.Idle(run, end.Add(at.now)); may != at.may || got != at.want {
-			t.Errorf("%s after its end: %t, %s", at.now, may, got)
+	began := time.Unix(1_000_000_000, 0)
+	end := began.Add(time.Minute)
+	none, kept := keepsUntil(time.Time{}), keepsUntil(end)
+	for name, sees := range map[string]func(st *State){
+		"it was written when the minute was over": func(st *State) {
+			wrote(&Slots{}, st, none, kept, began)
+			if may, got := st.Idle(kept, end.Add(-time.Microsecond)); !may || got != time.Minute {
+				t.Errorf("before its end: %t, %s", may, got)
+			}
+			wrote(&Slots{}, st, kept, none, end)
+		},
+		"the answer to the last write was lost":  func(st *State) { wrote(&Slots{}, st, none, kept, began) },
+		"the answer to the first write was lost": func(st *State) { wrote(&Slots{}, st, kept, none, end) },
+	} {
+		st := &State{turnLost: true}
+		sees(st)
+		for _, at := range []struct {
+			now time.Duration // after the end
+			may bool
+		}{{0, false}, {time.Second, false}, {4*time.Minute - 1, false}, {4 * time.Minute, true}} {
+			if may, got := st.Idle(none, end.Add(at.now)); may != at.may || got != 2*time.Minute {
+				t.Errorf("%s: %s after its end: %t, %s", name, at.now, may, got)
+			}
 		}
 	}
+}
+
+// Another run comes before the one that keeps its slot, time after time, and sooner than its time
+// is over, or the gate takes the slot away: each time begins anew.
+//
+// mutations: State.sees that takes a rest only where the time was used up, that counts a time that
+// was cut short as one in vain, or that forgets a rest for a shorter one.
+func TestASlotIsIdleForAFifthOfTheTimeThoughOthersComeBefore(t *testing.T) {
+	began := time.Unix(1_000_000_000, 0)
+	for _, cut := range []time.Duration{time.Second, 50 * time.Second, time.Minute, 7 * time.Minute} {
+		st, none := &State{turnLost: true}, keepsUntil(time.Time{})
+		var idle time.Duration
+		for now := began; now.Before(began.Add(100 * time.Hour)); {
+			may, longest := st.Idle(none, now)
+			if !may {
+				now = now.Add(time.Second)
+				continue
+			}
+			if now.Sub(began) < 5*idle {
+				t.Fatalf("cut short after %s: in %s the slot was idle for %s", cut, now.Sub(began), idle)
+			}
+			if cut < leastIdle && longest != leastIdle {
+				t.Fatalf("cut short after %s: it may keep it for %s", cut, longest)
+			}
+			kept, took := keepsUntil(now.Add(longest)), min(cut, longest)
+			wrote(&Slots{}, st, none, kept, now)
+			idle, now = idle+took, now.Add(took)
+			wrote(&Slots{}, st, kept, none, now)
+		}
+		if idle < 15*time.Hour {
+			t.Errorf("cut short after %s: it kept its slot for %s of 100 h", cut, idle)
+		}
+	}
+	st := &State{turnLost: true, restsTo: began.Add(time.Hour)}
+	wrote(&Slots{}, st, keepsUntil(began.Add(time.Minute)), keepsUntil(time.Time{}), began.Add(time.Second))
+	if may, _ := st.Idle(keepsUntil(time.Time{}), began.Add(time.Hour-1)); may {
+		t.Error("its rest ends before its time, by what was read late")
+	}
+}
+
+// keepsUntil is a run that is not admitted, and keeps its slot; the zero time: it keeps none.
+func keepsUntil(until time.Time) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{}}}
+	if !until.IsZero() {
+		run.Status.Admission.SlotKeptUntil = &metav1.MicroTime{Time: until}
+	}
+	return run
+}
+
+// wrote has this process write a run at a time.
+func wrote(s *Slots, st *State, was, now *v1alpha1.WorkflowRun, at time.Time) {
+	s.Wrote(st, was, now, at)
 }

@@ -277,11 +277,11 @@ type AdmissionStatus struct {
 	// lockWait says that the run waits for its locks. Absent: it does not.
 	// +optional
 	LockWait *LocksWait `json:"lockWait,omitempty"`
-	// slotKeptUntil says that the run keeps a slot of its tenant while it waits for its locks,
+	// slotExpiresAt says that the run keeps a slot of its tenant while it waits for its locks,
 	// until then at the latest. It is counted as if it were under way. Absent: it has none
 	// while it waits.
 	// +optional
-	SlotKeptUntil *metav1.MicroTime `json:"slotKeptUntil,omitempty"`
+	SlotExpiresAt *metav1.MicroTime `json:"slotExpiresAt,omitempty"`
 	// policy is the LockPolicy under which the run was admitted, and is counted until it ends.
 	// Absent: built-in defaults, without a limit, or a child run, which is in the slot of its root.
 	// +optional

@@ -97,8 +97,8 @@ func (in *AdmissionStatus) DeepCopyInto(out *AdmissionStatus) {
 		*out = new(LocksWait)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.SlotKeptUntil != nil {
-		in, out := &in.SlotKeptUntil, &out.SlotKeptUntil
+	if in.SlotExpiresAt != nil {
+		in, out := &in.SlotExpiresAt, &out.SlotExpiresAt
 		*out = (*in).DeepCopy()
 	}
 }

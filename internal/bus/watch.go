@@ -129,8 +129,8 @@ func checkOthers(ctx context.Context, c *Conn) error {
 }
 
 // measureOthers measures the streams that are not watched, and tells whether one is gone. What
-// cannot be asked is left out, and the log says so: the next look asks again. Each has its own time,
-// so one that does not answer does not look as if all did not.
+// cannot be asked is left out, and the log says so: the next look asks again. Each has its own
+// time, so one that does not answer does not look as if all did not.
 func measureOthers(ctx context.Context, c *Conn) (gone bool) {
 	for _, name := range others(c.Names) {
 		err := measureOther(ctx, c, name)

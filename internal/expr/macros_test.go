@@ -38,8 +38,8 @@ func TestWhatIsNeverEqualInAMacroIsRefused(t *testing.T) {
 	}
 }
 
-// mutation: plainFunctions without one of the composed types, so that [] is of something, makes this
-// fail.
+// mutation: plainFunctions without one of the composed types, so that [] is of something,
+// makes this fail.
 func TestAMacroGoesOverAnythingElse(t *testing.T) {
 	for _, src := range []string{
 		"[].all(x, x > 0)", "[].all(x, x == 'a')", "{}.all(k, k == 'a')", "(inputs.b ? [] : ['a']).all(x, x == 'a')", "[].all(x, x.all(y, y == 1))",

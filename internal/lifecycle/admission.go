@@ -23,8 +23,8 @@ func admit(d *draft) {
 		return
 	}
 	startQueueClock(d)
-	if bounds.Due(d.now, d.st.Admission.SlotKeptUntil) {
-		d.st.Admission.SlotKeptUntil = nil // whatever can be asked, and whatever that says
+	if bounds.Due(d.now, d.st.Admission.SlotExpiresAt) {
+		d.st.Admission.SlotExpiresAt = nil // whatever can be asked, and whatever that says
 	}
 	if awaitsTemplate(d) {
 		return
@@ -46,7 +46,7 @@ func passGate(d *draft) {
 		if !lockRun(d) {
 			return
 		}
-		d.st.Admission.AdmittedAt, d.st.Admission.SlotKeptUntil = bounds.Second(d.now), nil
+		d.st.Admission.AdmittedAt, d.st.Admission.SlotExpiresAt = bounds.Second(d.now), nil
 		if d.in.Policy != nil {
 			d.st.Admission.Policy = d.in.Policy.Name
 		}
@@ -63,12 +63,12 @@ func passGate(d *draft) {
 // leaveLockQueue ends the wait for locks of a run that has no slot: as long as it keeps a place in
 // their queues, permits that are free are kept for it, and it cannot take them. It takes a place
 // again when its gate is open, by its age as before.
-func leaveLockQueue(d *draft) { d.st.Admission.LockWait, d.st.Admission.SlotKeptUntil = nil, nil }
+func leaveLockQueue(d *draft) { d.st.Admission.LockWait, d.st.Admission.SlotExpiresAt = nil, nil }
 
 // leaveUnlessKept is leaveLockQueue where nobody says that the run has a slot. One that keeps its
 // slot has it all the same.
 func leaveUnlessKept(d *draft) {
-	if d.st.Admission.SlotKeptUntil == nil {
+	if d.st.Admission.SlotExpiresAt == nil {
 		leaveLockQueue(d)
 	}
 }
@@ -88,11 +88,11 @@ func keepSlot(d *draft) {
 	}
 	switch first := answer.Position == 1 && answer.Again.Before(d.now.Add(longWait)); {
 	case first && KeptUntil(d.run).IsZero() && gate.MayKeep:
-		a.SlotKeptUntil = bounds.Micro(d.now.Add(gate.Idle))
+		a.SlotExpiresAt = bounds.Micro(d.now.Add(gate.Idle))
 	case !first:
-		a.SlotKeptUntil = nil
+		a.SlotExpiresAt = nil
 	default:
-		a.SlotKeptUntil = bounds.Within(a.SlotKeptUntil, d.now, gate.Idle)
+		a.SlotExpiresAt = bounds.Within(a.SlotExpiresAt, d.now, gate.Idle)
 	}
 }
 

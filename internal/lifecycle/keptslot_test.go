@@ -57,7 +57,7 @@ func TestStatusTellsOfASlotThatIsKept(t *testing.T) {
 			in.Gate = gate
 			out := Decide(in)
 			until := epoch.Add(time.Minute)
-			if at := out.Status.Admission.SlotKeptUntil; (at != nil) != c.keeps || at != nil && !at.Time.Equal(until) {
+			if at := out.Status.Admission.SlotExpiresAt; (at != nil) != c.keeps || at != nil && !at.Time.Equal(until) {
 				t.Errorf("it keeps its slot until %v", at)
 			}
 			message := status.Condition(&out.Status, v1alpha1.ConditionAdmitted).Message
@@ -103,7 +103,7 @@ func TestASlotIsKeptForAWhile(t *testing.T) {
 			in.Template.Missing, in.Template.Patient = "etl", true
 		}, time.Time{}, true},
 		"a clock was ahead": {soon, func(run *v1alpha1.WorkflowRun, _ *Input) {
-			run.Status.Admission.SlotKeptUntil = bounds.Micro(epoch.Add(time.Hour))
+			run.Status.Admission.SlotExpiresAt = bounds.Micro(epoch.Add(time.Hour))
 		}, soon.Add(time.Minute), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,11 +154,11 @@ func TestWhoKeepsItsSlotKeepsItsPlaceInTheQueueOfALock(t *testing.T) {
 			if keeps := out.Status.Admission.LockWait != nil; keeps != c.keeps || out.Changed == c.keeps {
 				t.Errorf("it keeps its place: %t; it is written: %t", keeps, out.Changed)
 			}
-			if keeps := out.Status.Admission.SlotKeptUntil != nil; keeps != c.keeps {
+			if keeps := out.Status.Admission.SlotExpiresAt != nil; keeps != c.keeps {
 				t.Errorf("it keeps its slot: %t", keeps)
 			}
 			in.Now = epoch.Add(time.Minute)
-			if out = Decide(in); out.Status.Admission.LockWait != nil || out.Status.Admission.SlotKeptUntil != nil {
+			if out = Decide(in); out.Status.Admission.LockWait != nil || out.Status.Admission.SlotExpiresAt != nil {
 				t.Errorf("for a minute without an answer: %+v", out.Status.Admission)
 			}
 		})

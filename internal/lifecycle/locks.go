@@ -186,7 +186,7 @@ func lockWaitEnd(w *v1alpha1.LocksWait, answer *facts.LocksAnswer) time.Time {
 func lockWaits(d *draft, e *earliest) {
 	if a := d.in.Locks[""]; d.st.Admission != nil {
 		addLockWait(e, d.st.Admission.LockWait, &a)
-		if until := d.st.Admission.SlotKeptUntil; until != nil {
+		if until := d.st.Admission.SlotExpiresAt; until != nil {
 			e.add(until.Time)
 		}
 	}

@@ -223,5 +223,5 @@ func KeptUntil(run *v1alpha1.WorkflowRun) time.Time {
 	if run == nil || run.Status == nil || !status.KeepsSlot(run.Status) {
 		return time.Time{}
 	}
-	return run.Status.Admission.SlotKeptUntil.Time
+	return run.Status.Admission.SlotExpiresAt.Time
 }

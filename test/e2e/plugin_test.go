@@ -184,7 +184,7 @@ var _ = Describe("a user with kubectl syncopate", func() {
 		tree := p.call(ctx, "tree", "report", "-n", name)
 		Expect(tree).To(And(ContainSubstring(name+"/report  Running  0/2"), MatchRegexp(`work +Running +1 `), MatchRegexp(`more +Pending`)))
 		why := p.call(ctx, "why", "report", "-n", name)
-		Expect(why).To(And(MatchRegexp(`step work +runs \(attempt 1\)`), ContainSubstring("success is out of fashion"),
+		Expect(why).To(And(MatchRegexp(`step work +its answer is a dead letter \(attempt 1\)`), ContainSubstring("success is out of fashion"),
 			ContainSubstring("kubectl syncopate dead-letters redrive --run report -n "+name)))
 
 		By("looking at the dead letter")

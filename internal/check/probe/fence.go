@@ -59,8 +59,8 @@ func saysOf(run string, err error) check.Fence {
 	return f
 }
 
-// byAdmission says whether a policy or a webhook refused a write, or could not be asked, and not the
-// rules of who may do what.
+// byAdmission says whether a policy or a webhook refused a write, or could not be asked, and not
+// the rules of who may do what.
 func byAdmission(err error) bool {
 	return strings.Contains(err.Error(), "webhook") || strings.Contains(err.Error(), "ValidatingAdmissionPolicy") || apierrors.IsForbidden(err)
 }

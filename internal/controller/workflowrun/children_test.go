@@ -489,7 +489,7 @@ var _ = Describe("a child run", func() {
 		w.patch(ctx, child, `{"metadata":{"ownerReferences":null}}`)
 		Expect(w.client.Delete(ctx, run)).To(Succeed())
 		end := r.drive(ctx, child, lifecycle.Finished)
-		Expect(endOf(end)).To(Equal("Cancelled/Cancelled"))
+		Expect(endOf(end)).To(Equal("Cancelled/Terminated"))
 		Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring("is gone"))
 	}, NodeTimeout(2*patience))
 
@@ -514,7 +514,7 @@ var _ = Describe("a child run", func() {
 			r.mustPass(ctx, run)
 			now := w.get(ctx, run)
 			Expect(now.Status).NotTo(BeNil(), claim.Name)
-			Expect(endOf(now)).To(Equal("Cancelled/Cancelled"), claim.Name)
+			Expect(endOf(now)).To(Equal("Cancelled/Terminated"), claim.Name)
 			Expect(messageOf(now, v1alpha1.ConditionSucceeded)).To(ContainSubstring("is gone"))
 		}
 	}, NodeTimeout(patience))

@@ -141,7 +141,7 @@ func betweenSlotAndLock(ctx context.Context, w *world, tick time.Duration) *betw
 	before := func(s *v1alpha1.WorkflowRunSpec) { s.Priority = 1 } // runs of one second have no order by age
 	b.run = w.create(ctx, []v1alpha1.Step{step("a")}, b.wants, before)
 	b.goesOn(ctx, b.run, v1alpha1.ReasonWaitingForLock)
-	Expect(w.get(ctx, b.run).Status.Admission.SlotKeptUntil).To(BeNil(), "it lost no turn")
+	Expect(w.get(ctx, b.run).Status.Admission.SlotExpiresAt).To(BeNil(), "it lost no turn")
 	busy := w.create(ctx, []v1alpha1.Step{step("a")})
 	b.begins(ctx, busy) // in the slot that the first one gave back
 	b.rival = b.elsewhere(ctx)
@@ -207,7 +207,7 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		b.r.finish(ctx, b.rival)
 		Expect(b.locked.take(b.run)).To(BeTrue())
 		b.r.inFlight(ctx, b.run, 1)
-		Expect(w.get(ctx, b.run).Status.Admission.SlotKeptUntil).To(BeNil(), "it has it as all have it")
+		Expect(w.get(ctx, b.run).Status.Admission.SlotExpiresAt).To(BeNil(), "it has it as all have it")
 		for _, one := range []*v1alpha1.WorkflowRun{b.run, next, b.waits} {
 			b.r.finish(ctx, one)
 		}
@@ -218,7 +218,7 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		w := newWorld(ctx, withOwnRedis())
 		w.limit(ctx, 1)
 		b := betweenSlotAndLock(ctx, w, time.Second)
-		end := w.get(ctx, b.run).Status.Admission.SlotKeptUntil
+		end := w.get(ctx, b.run).Status.Admission.SlotExpiresAt
 		Expect(end).NotTo(BeNil())
 		Expect(end.Time).To(BeTemporally("~", w.clock.Now().Add(time.Minute), 5*time.Second))
 		Expect(meta.FindStatusCondition(w.get(ctx, b.run).Status.Conditions, v1alpha1.ConditionAdmitted).Message).To(ContainSubstring(", and keeps its slot of the tenant until "))
@@ -227,7 +227,7 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		w.clock.Step(time.Minute)
 		until(ctx, "it gives its slot back", func() bool {
 			b.r.mustPass(ctx, b.run)
-			return w.get(ctx, b.run).Status.Admission.SlotKeptUntil == nil
+			return w.get(ctx, b.run).Status.Admission.SlotExpiresAt == nil
 		})
 		Expect(b.woken.take(b.waits)).To(BeTrue(), "the slot is free")
 		b.begins(ctx, b.waits)
@@ -237,13 +237,13 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		b.r.finish(ctx, b.waits)
 		b.r.mustPass(ctx, b.run)
 		Expect(w.get(ctx, b.run).Status.Admission.LockWait).NotTo(BeNil())
-		Expect(w.get(ctx, b.run).Status.Admission.SlotKeptUntil).To(BeNil())
+		Expect(w.get(ctx, b.run).Status.Admission.SlotExpiresAt).To(BeNil())
 		w.clock.Step(4 * time.Minute)
 		until(ctx, "it keeps a slot", func() bool {
 			b.r.mustPass(ctx, b.run)
-			return w.get(ctx, b.run).Status.Admission.SlotKeptUntil != nil
+			return w.get(ctx, b.run).Status.Admission.SlotExpiresAt != nil
 		})
-		Expect(w.get(ctx, b.run).Status.Admission.SlotKeptUntil.Time).To(BeTemporally("~", w.clock.Now().Add(2*time.Minute), time.Second))
+		Expect(w.get(ctx, b.run).Status.Admission.SlotExpiresAt.Time).To(BeTemporally("~", w.clock.Now().Add(2*time.Minute), time.Second))
 		b.r.finish(ctx, b.rival)
 		b.r.finish(ctx, b.run)
 	}, NodeTimeout(3*patience))
@@ -254,7 +254,7 @@ var _ = Describe("a run that needs a slot and a lock", func() {
 		w.lockedLimit(ctx, w.ns, 1)
 		b := betweenSlotAndLock(ctx, w, polling)
 		kept := w.get(ctx, b.run)
-		Expect(kept.Status.Admission.SlotKeptUntil).NotTo(BeNil())
+		Expect(kept.Status.Admission.SlotExpiresAt).NotTo(BeNil())
 		Expect(w.redis.Client().Set(ctx, w.gateLock(w.ns), "the dead", 0).Err()).To(Succeed())
 		for range 4 {
 			w.clock.Step(time.Second)

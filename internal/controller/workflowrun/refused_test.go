@@ -287,8 +287,8 @@ var _ = Describe("a policy that forbids each status of a run", func() {
 var _ = Describe("a webhook on the status of runs that is down", func() {
 	down := apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": connection refused`))
 
-	// mutations: tellErrors that tells at once, each time, never, or of a server that is away; wrote
-	// that does not forget the errors of before.
+	// mutations: tellErrors that tells at once, each time, never, or of a server that is away;
+	// wrote that does not forget the errors of before.
 	It("is told to the run's user after several tries, once until a write is taken", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

@@ -130,7 +130,7 @@ func keptText(st *v1alpha1.WorkflowRunStatus) string {
 	if !status.KeepsSlot(st) {
 		return ""
 	}
-	return ", and keeps its slot of the tenant until " + bounds.TimeText(st.Admission.SlotKeptUntil)
+	return ", and keeps its slot of the tenant until " + bounds.TimeText(st.Admission.SlotExpiresAt)
 }
 
 // lockWaitText says what a step waits for that could begin; "": it could not.

@@ -83,7 +83,7 @@ func Admitted(st *v1alpha1.WorkflowRunStatus) bool {
 
 // KeepsSlot says whether the run keeps a slot of its tenant while it waits for its locks.
 func KeepsSlot(st *v1alpha1.WorkflowRunStatus) bool {
-	return st.Admission != nil && st.Admission.SlotKeptUntil != nil
+	return st.Admission != nil && st.Admission.SlotExpiresAt != nil
 }
 
 // Finished says whether the run ended, in whichever way.

@@ -129,7 +129,7 @@ func hasSlot(run *v1alpha1.WorkflowRun) bool {
 // idle says whether a run keeps a slot while it waits for its locks.
 func idle(run *v1alpha1.WorkflowRun) bool {
 	a := statusOf(run).Admission
-	return a != nil && a.AdmittedAt == nil && a.SlotKeptUntil != nil
+	return a != nil && a.AdmittedAt == nil && a.SlotExpiresAt != nil
 }
 
 // slotPolicy is the policy of a run's slot.

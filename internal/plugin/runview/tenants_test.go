@@ -105,9 +105,9 @@ free     -              none    1      0         -
 func TestASlotThatIsKeptIdleIsSeen(t *testing.T) {
 	kept := waiting("idle", "acme", 1, 0)
 	kept.Status.Admission.LockWait = &v1alpha1.LocksWait{Lock: "gpus", StartedAt: *kept.Status.Admission.QueuedAt}
-	kept.Status.Admission.SlotKeptUntil = &metav1.MicroTime{Time: midnight.Add(time.Hour)}
+	kept.Status.Admission.SlotExpiresAt = &metav1.MicroTime{Time: midnight.Add(time.Hour)}
 	back := *kept.DeepCopy() // gave its slot back
-	back.Name, back.Status.Admission.SlotKeptUntil = "back", nil
+	back.Name, back.Status.Admission.SlotExpiresAt = "back", nil
 	runs := []v1alpha1.WorkflowRun{kept, waiting("w", "acme", 7, 0), back}
 	got := Tenants(runs, batch(1))
 	if len(got) != 1 || got[0].Policy != "batch-policy" || got[0].Used != 1 || got[0].Waiting != 1 {

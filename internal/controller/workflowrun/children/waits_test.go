@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,13 +35,13 @@ func forbidden(name, why string) error {
 
 // slow is a site whose creations are answered after a time, or never, if it is zero. What is asked
 // of it may take as long as a pass.
-func slow(t *testing.T, after time.Duration) (s *site, creates func() (lifecycle.Child, error), woken chan types.NamespacedName, tries *int) {
+func slow(t *testing.T, after time.Duration) (s *site, creates func() (lifecycle.Child, error), woken chan types.NamespacedName, tries *atomic.Int32) {
 	t.Helper()
-	s, woken, tries = newSite(t), make(chan types.NamespacedName, 1), new(int)
+	s, woken, tries = newSite(t), make(chan types.NamespacedName, 1), new(atomic.Int32)
 	s.Clock = clock.RealClock{}
 	s.Wake = func(parent types.NamespacedName) { woken <- parent }
 	s.answer = func(ctx context.Context, _ client.Object) error {
-		*tries++
+		tries.Add(1)
 		var answered <-chan time.Time
 		if after > 0 {
 			answered = time.After(after)
@@ -92,8 +93,8 @@ func TestChildren_AWebhookThatHangsPutsAChildOff(t *testing.T) {
 				if parent := <-woken; parent.Name != "p" || parent.Namespace != "n" || time.Since(began) != c.over {
 					t.Errorf("woken: %s after %s", parent, time.Since(began))
 				}
-				if diff := cmp.Diff(c.want, s.observes().Children["p-c"]); diff != "" || *tries != 1 {
-					t.Errorf("%d tries, %s", *tries, diff)
+				if diff := cmp.Diff(c.want, s.observes().Children["p-c"]); diff != "" || tries.Load() != 1 {
+					t.Errorf("%d tries, %s", tries.Load(), diff)
 				}
 			})
 		})
@@ -139,8 +140,8 @@ func TestChildren_ACreationKeepsItsPlaceAndAPassDoesNot(t *testing.T) {
 		state := s.state
 		s.state = State{} // another parent
 		began := time.Now()
-		if seen, err := creates(); seen.State != lifecycle.ChildUnknown || err != nil || *tries != 1 {
-			t.Fatalf("%d tries, %+v, %v", *tries, seen, err)
+		if seen, err := creates(); seen.State != lifecycle.ChildUnknown || err != nil || tries.Load() != 1 {
+			t.Fatalf("%d tries, %+v, %v", tries.Load(), seen, err)
 		}
 		if took := time.Since(began); took > patience {
 			t.Errorf("the pass waited for a place for %s", took)
@@ -150,8 +151,8 @@ func TestChildren_ACreationKeepsItsPlaceAndAPassDoesNot(t *testing.T) {
 		}
 		<-woken
 		time.Sleep(placePause)
-		if _, err := creates(); err != nil || *tries != 2 {
-			t.Errorf("with a place: %d tries, %v", *tries, err)
+		if _, err := creates(); err != nil || tries.Load() != 2 {
+			t.Errorf("with a place: %d tries, %v", tries.Load(), err)
 		}
 		<-woken
 		s.state = state
@@ -423,8 +424,8 @@ func TestChildren_ACreationThatHangsKeepsOnePass(t *testing.T) {
 		if took := time.Since(began); took != 30*time.Second {
 			t.Errorf("woken after %s", took)
 		}
-		if seen := s.observes().Children["p-c"]; seen.State != lifecycle.ChildThere || *tries != 1 {
-			t.Errorf("%d tries, %+v", *tries, seen)
+		if seen := s.observes().Children["p-c"]; seen.State != lifecycle.ChildThere || tries.Load() != 1 {
+			t.Errorf("%d tries, %+v", tries.Load(), seen)
 		}
 	})
 }

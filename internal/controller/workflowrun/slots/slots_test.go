@@ -63,7 +63,7 @@ func TestARunThatLostItsTurnForWantOfASlotKeepsTheNext(t *testing.T) {
 			q, st := &oneSlot{taken: tc.taken, failing: tc.failing}, &State{}
 			s := &Slots{Quota: q}
 			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: &v1alpha1.WorkflowRunStatus{
-				Admission: &v1alpha1.AdmissionStatus{LockWait: tc.was, SlotKeptUntil: tc.kept},
+				Admission: &v1alpha1.AdmissionStatus{LockWait: tc.was, SlotExpiresAt: tc.kept},
 			}}
 			if _, err := s.Ask(t.Context(), st, run, "acme", policy.Effective{Name: "batch"}); !errors.Is(err, tc.failing) {
 				if _, asked := errors.AsType[*AskedError](tc.failing); !asked {
@@ -71,7 +71,7 @@ func TestARunThatLostItsTurnForWantOfASlotKeepsTheNext(t *testing.T) {
 				}
 			}
 			next := run.DeepCopy()
-			next.Status.Admission.LockWait, next.Status.Admission.SlotKeptUntil, next.Spec.Suspend = tc.now, nil, tc.suspended
+			next.Status.Admission.LockWait, next.Status.Admission.SlotExpiresAt, next.Spec.Suspend = tc.now, nil, tc.suspended
 			wrote(s, st, run, next, time.Unix(1_000_000_000, 0))
 			if lost, _ := st.Idle(next, time.Unix(1_000_000_000, 0)); lost != tc.lost {
 				t.Errorf("lost its turn: %v", lost)
@@ -81,7 +81,7 @@ func TestARunThatLostItsTurnForWantOfASlotKeepsTheNext(t *testing.T) {
 				t.Fatal(err)
 			}
 			kept := next.DeepCopy()
-			kept.Status.Admission.SlotKeptUntil = soon
+			kept.Status.Admission.SlotExpiresAt = soon
 			for _, c := range []struct {
 				run      *v1alpha1.WorkflowRun
 				released int
@@ -230,7 +230,7 @@ func TestASlotIsIdleForAFifthOfTheTimeThoughOthersComeBefore(t *testing.T) {
 func keepsUntil(until time.Time) *v1alpha1.WorkflowRun {
 	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{}}}
 	if !until.IsZero() {
-		run.Status.Admission.SlotKeptUntil = &metav1.MicroTime{Time: until}
+		run.Status.Admission.SlotExpiresAt = &metav1.MicroTime{Time: until}
 	}
 	return run
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // horizon is how long before now a span ended that may not have been sent, because the process
-// died that wrote its end. It is more than a take-over takes. Spans of a longer outage are lost: all
-// runs of a partition are found in one moment, so a longer time would fill the queue of spans, and
-// new ones would be dropped.
+// died that wrote its end. It is more than a take-over takes. Spans of a longer outage are lost:
+// all runs of a partition are found in one moment, so a longer time would fill the queue of spans,
+// and new ones would be dropped.
 const horizon = 2 * time.Minute
 
 // sender sends spans and does not wait; *otlp.Exporter does.

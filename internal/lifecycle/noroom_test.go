@@ -55,7 +55,7 @@ func TestAFullNATSIsToldOnce(t *testing.T) {
 	}
 }
 
-// mutation: roomText without Lack, or that says another thing of it later; NoRoomSaid that does
+// mutation: roomText without Lack, or that keeps words of another one; NoRoomSaid that does
 // not read it, or not where the run is suspended.
 func TestWhatHasNoRoomIsToldInItsOwnWords(t *testing.T) {
 	for lack, want := range map[Lack]string{
@@ -79,8 +79,8 @@ func TestWhatHasNoRoomIsToldInItsOwnWords(t *testing.T) {
 			t.Errorf("%s: %s", reason, message)
 		}
 		read("at first")
-		if out := decide(LackNATS); out.Changed {
-			t.Error("it is told anew when NATS is full as well")
+		if out := decide(LackNATS); !strings.HasPrefix(status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message, "NATS has no room since 2026-11-20T10:00:07Z: ") {
+			t.Error("what it lacks is something else, and it goes on with the words of before")
 		}
 		o.run.Spec.Suspend = true
 		out = decide(lack)
@@ -147,4 +147,40 @@ func TestTheMomentOfAFullNATSIsReadFromTheRun(t *testing.T) {
 	said(time.Time{})
 	o.run.Status.Conditions = nil
 	said(time.Time{})
+}
+
+// The job of an attempt that nobody answered may never have got to NATS.
+//
+// mutations: TimedOut without noRoomText, or with it of an attempt that began; timeOut or
+// timeOutItems that give it no input.
+func TestATimeOutForWantOfAnAnswerSaysWhatHadNoRoom(t *testing.T) {
+	since := epoch.Add(7 * time.Second)
+	for lack, want := range map[Lack]string{
+		LackNATS:  "; since 2026-11-20T10:00:07Z NATS had no room for jobs or outputs of the run: the job may not have been published",
+		LackShare: "; since 2026-11-20T10:00:07Z the share of NATS for jobs of the run or its namespace was used up: the job may not have been published",
+		LackTopic: "; since 2026-11-20T10:00:07Z NATS had no consumer for a topic of the run: the job may not have been published",
+	} {
+		run := newRun(newStep("a"), newStep("began"), newStep("all", forEach("${[1]}", 1, v1alpha1.FailStep)))
+		advance(t, run, epoch)
+		run.Status.Steps[1].Phase, run.Status.Steps[1].StartedAt = v1alpha1.StepRunning, run.Status.Steps[1].DispatchedAt
+		errorOf := func(step int, since time.Time) string {
+			t.Helper()
+			out := Decide(letIn(Input{Run: run, Now: epoch.Add(3 * time.Hour), Lock: held(1), NoRoom: since, Lack: lack}))
+			if out.Status.Steps[step].Error == nil {
+				t.Fatalf("step %d has no error: %+v", step, out.Status.Steps[step])
+			}
+			return out.Status.Steps[step].Error.Message
+		}
+		for _, step := range []int{0, 2} {
+			if got := errorOf(step, since); !strings.HasSuffix(got, want) {
+				t.Errorf("step %d: %s", step, got)
+			}
+		}
+		if got := errorOf(1, since); strings.Contains(got, "NATS") {
+			t.Errorf("of an attempt that began: %s", got)
+		}
+		if got := errorOf(0, time.Time{}); strings.Contains(got, "NATS") {
+			t.Errorf("while there is room: %s", got)
+		}
+	}
 }

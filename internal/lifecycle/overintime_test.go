@@ -198,3 +198,30 @@ func TestADeadlineWaitsAMinuteForWhatSomebodyDecided(t *testing.T) {
 		}
 	}
 }
+
+// What docs/workflows.md says of child runs: a deadline sees the waits of its own run alone. That of
+// the parent asks nobody, and a child knows of its own only.
+//
+// mutation: a runTimedOut of the parent that waits for a child which is there makes this fail, and
+// the page has to be changed with it.
+func TestADeadlineDoesNotSeeWaitsInChildRuns(t *testing.T) {
+	t.Parallel()
+	const asks = `{"steps":[{"name":"ask","approval":{}}]}`
+	for lockIs, lock := range lateLooks() {
+		run := bounded(newRun(newStep("sub", childRun(asks, ""))), 60)
+		advance(t, run, epoch)
+		run.Status.Steps[0].ChildRun.UID = "u-c"
+		decide := func(c Child) Decision {
+			in := letIn(Input{Run: run, Now: epoch.Add(5 * time.Minute), Lock: lock})
+			in.SignalsAsOf, in.Answers = time.Time{}, Answers{}
+			in.Children = map[string]Child{run.Status.Steps[0].ChildRun.Name: c}
+			return objects{}.decide(in)
+		}
+		if out := decide(Child{State: ChildThere, UID: "u-c"}); outcomeOf(&out.Status) != "TimedOut/DeadlineExceeded" || out.Needs.Any() || out.Deferred {
+			t.Errorf("lock %s, looked at before its child: it is %s, needs %+v", lockIs, outcomeOf(&out.Status), out.Needs)
+		}
+		if out := decide(Child{State: ChildThere, UID: "u-c", Finished: true, Phase: v1alpha1.RunSucceeded}); outcomeOf(&out.Status) != "Succeeded/Succeeded" {
+			t.Errorf("lock %s, looked at after its child: it is %s", lockIs, outcomeOf(&out.Status))
+		}
+	}
+}

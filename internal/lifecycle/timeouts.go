@@ -21,7 +21,7 @@ func timeOutItems(d *draft) {
 		}
 		step := &d.plan.Steps[i]
 		for _, g := range it.TimedOut(d.answers.timedOut) {
-			e := report.TimedOut(step, g.AsStep(), &d.in.Answers, d.now)
+			e := report.TimedOut(step, g.AsStep(), &d.in)
 			for item := range g.Set.All() {
 				if id := it.JobID(item, g.Attempt); !d.answers.arrived(id) {
 					d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: id, Topic: step.Job.Topic})
@@ -121,7 +121,7 @@ func timeOut(d *draft) {
 			timeOutWait(d, i, k, at)
 		case d.answers.timedOut(at) && !d.answers.arrived(status.JobID(d.run, s.Name, s.Attempt)):
 			withdraw(d, i)
-			failAttempt(d, i, report.TimedOut(step, s, &d.in.Answers, d.now), false)
+			failAttempt(d, i, report.TimedOut(step, s, &d.in), false)
 		}
 	}
 	timeOutItems(d)

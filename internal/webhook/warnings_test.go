@@ -30,6 +30,9 @@ func TestWhoCreatesARunIsWarnedOfFieldsThatDoNothing(t *testing.T) {
 			run.Spec.Steps = []v1alpha1.Step{ask}
 			run.OwnerReferences = []metav1.OwnerReference{{Kind: "Schedule", Controller: new(true)}}
 		}, nil},
+		"of a Workflow, whose author was told": {func(run *v1alpha1.WorkflowRun) {
+			run.Spec.Steps, run.Spec.WorkflowRef = nil, &v1alpha1.WorkflowReference{Name: "nightly"}
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := objects(t, namespace("team", nil))

@@ -25,6 +25,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch/backlog"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -207,14 +208,32 @@ func TestJobsThatWereKeptBackAreTriedAgainSoon(t *testing.T) {
 // noFenceFor is a pass over a run of namespace team, whose fences find no room in their share.
 func noFenceFor(t *testing.T) (d *dispatch.Dispatcher, s *dispatch.Session) {
 	t.Helper()
+	if d, s = lackingRoom(t, true, false); !s.OnlyShare() {
+		t.Fatal("it is not its share that has no room")
+	}
+	return d, s
+}
+
+// lackingRoom is such a pass whose fences find no room in their share, whose jobs have no consumer,
+// or both.
+func lackingRoom(t *testing.T, share, topic bool) (d *dispatch.Dispatcher, s *dispatch.Session) {
+	t.Helper()
 	id := protocol.JobID{RunUID: "other", Step: "a", Item: protocol.NoItem, Attempt: 1}
 	room := backlog.New(func() backlog.Stream { return backlog.Stream{Limit: 800} }, func() (int, int) { return 64, 64 })
 	room.Fences().Found("team", id, 1000)
-	d = &dispatch.Dispatcher{Backlog: room}
+	d = &dispatch.Dispatcher{Backlog: room, Jobs: crowdedQueue{}}
 	s = d.Session(&dispatch.State{}, 0)
 	id.RunUID = "run"
-	if err := s.Fence(t.Context(), &v1alpha1.WorkflowRun{}, "", []lifecycle.Job{{ID: id, Topic: "t"}}, 1); err == nil || !s.OnlyShare() {
-		t.Fatalf("there is room: %v", err)
+	job := []lifecycle.Job{{ID: id, Topic: "t"}}
+	if topic {
+		if err := s.Publish(t.Context(), &v1alpha1.WorkflowRun{}, crowdedQueue{}, job); !errors.Is(err, jobs.ErrTooManyTopics) {
+			t.Fatalf("it is published: %v", err)
+		}
+	}
+	if share {
+		if err := s.Fence(t.Context(), &v1alpha1.WorkflowRun{}, "", job, 1); err == nil {
+			t.Fatal("there is room")
+		}
 	}
 	return d, s
 }
@@ -279,6 +298,59 @@ func TestARunThatWaitsForItsShareHasOnePlaceInThePace(t *testing.T) {
 		t.Errorf("what NATS itself refused is tried again in %s", wait)
 	}
 }
+
+// A run waits for its share, with one job on a topic that has no consumer.
+//
+// mutation: OnlyShare that is false where a topic has no consumer, too.
+func TestATopicWithoutAConsumerTakesNoRunOutOfThePace(t *testing.T) {
+	now := time.Unix(1000, 0)
+	d, s := lackingRoom(t, true, true)
+	p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(now), Dispatch: d}, mem: &memory{noRoom: noRoom{since: now, jobs: true, tryAt: now.Add(time.Minute)}}, jobs: s}
+	if comeAgainForRoom(p, now); !p.later.Equal(now.Add(time.Minute)) {
+		t.Errorf("it tries again in %s", p.later.Sub(now))
+	}
+}
+
+// A run that lacks something for hours tells what that is now, and not what it was once. Two that
+// take turns are told as one.
+//
+// mutations: noteRoom without follow; a follow that has no patience, does not see what is told, or
+// takes one of several; lacksOf without outputs.
+func TestARunTellsWhatHasNoRoomNow(t *testing.T) {
+	clock, m := clocktesting.NewFakeClock(time.Unix(1000, 0)), &memory{}
+	began := clock.Now()
+	look := func(when string, share, topic bool, output error, want lifecycle.Lack, since time.Time) {
+		t.Helper()
+		d, s := lackingRoom(t, share, topic)
+		noteRoom(&pass{r: &Reconciler{Clock: clock, Dispatch: d}, mem: m, run: &v1alpha1.WorkflowRun{}, jobs: s, outputs: &outputs.Session{Lacking: output}})
+		if m.noRoom.lack != want || !m.noRoom.since.Equal(since) {
+			t.Errorf("%s: lack %d since %s, want %d since %s", when, m.noRoom.lack, m.noRoom.since.Sub(began), want, since.Sub(began))
+		}
+	}
+	const share, topic = lifecycle.LackShare, lifecycle.LackTopic
+	look("at first", true, false, nil, share, began)
+	clock.Step(time.Hour)
+	look("both, after an hour", true, true, nil, share, began)
+	look("at once the topic alone", false, true, nil, share, began)
+	clock.Step(lackPatience - 1)
+	look("the topic alone, for a while", false, true, nil, share, began)
+	clock.Step(1)
+	look("the topic alone, with an output", false, true, bus.ErrNoRoom, share, began)
+	m.noRoom.outputs = false
+	look("the topic alone", false, true, nil, topic, clock.Now())
+	changed := clock.Now()
+	look("its share, just after that", true, false, nil, topic, changed)
+	clock.Step(lackPatience)
+	look("its share, and an output", true, false, bus.ErrNoRoom, topic, changed)
+	m.noRoom.outputs = false
+	look("its share alone", true, false, nil, share, clock.Now())
+}
+
+// crowdedQueue has no consumer for topics, and is a lease that is held.
+type crowdedQueue struct{ *jobs.Queue }
+
+func (crowdedQueue) Publish(context.Context, jobs.Job) error { return jobs.ErrTooManyTopics }
+func (crowdedQueue) Err() error                              { return nil }
 
 // fullQueue has no room for jobs, and is a lease that is held.
 type fullQueue struct{ *jobs.Queue }

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -19,6 +20,10 @@ const roomPatience = 2 * time.Minute
 // jobPatience is when jobs are tried again that found no room.
 const jobPatience = 5 * time.Second
 
+// lackPatience is how long what a run tells of has to refuse nothing before the run tells of
+// something else: two that take turns are told as one.
+const lackPatience = time.Minute
+
 // longestTry is how far ahead such a try may be. One that is further off is of a clock that was set
 // back since.
 const longestTry = time.Minute
@@ -28,7 +33,8 @@ const longestTry = time.Minute
 type noRoom struct {
 	since         time.Time      // zero: it refuses nothing
 	jobs, outputs bool           // which it refuses
-	lack          lifecycle.Lack // what had no room
+	lack          lifecycle.Lack // what had no room, as the run tells
+	lackSeen      time.Time      // when that refused something last
 	refusedAt     time.Time      // when it refused an output last
 	seeded        bool           // what an earlier owner said was asked for
 	tryAt         time.Time      // when jobs that found no room are tried again
@@ -40,7 +46,8 @@ func seedRoom(p *pass) {
 	if m := &p.mem.noRoom; !m.seeded {
 		m.seeded = true
 		if at, lack := report.NoRoomSaid(p.run); !at.IsZero() {
-			m.since, m.lack, m.jobs, m.outputs, m.refusedAt = at, lack, true, lack == lifecycle.LackNATS, p.r.Clock.Now()
+			now := p.r.Clock.Now()
+			m.since, m.lack, m.lackSeen, m.jobs, m.outputs, m.refusedAt = at, lack, now, true, lack == lifecycle.LackNATS, now
 		}
 	}
 }
@@ -59,17 +66,36 @@ func noteRoom(p *pass) {
 	case !waits && known:
 		m.since, p.later = time.Time{}, pacing.Earliest(p.later, now)
 	case waits && !known:
-		m.since, m.lack = now, lackOf(p)
+		m.tell(lacksOf(p)[0], now)
+	case waits:
+		m.follow(lacksOf(p), now)
 	}
 	comeAgainForRoom(p, now)
 }
 
-// lackOf is what has no room, as a run is about to say.
-func lackOf(p *pass) lifecycle.Lack {
-	if p.mem.noRoom.outputs {
-		return lifecycle.LackNATS
+// lacksOf is what refused something in a pass, or an output not long ago.
+func lacksOf(p *pass) []lifecycle.Lack {
+	all := p.jobs.Refusing()
+	if p.mem.noRoom.outputs && !slices.Contains(all, lifecycle.LackNATS) {
+		all = slices.Insert(all, 0, lifecycle.LackNATS)
 	}
-	return p.jobs.Lack()
+	return all
+}
+
+// tell has the run tell from now on that something has no room.
+func (m *noRoom) tell(lack lifecycle.Lack, now time.Time) {
+	m.since, m.lack, m.lackSeen = now, lack, now
+}
+
+// follow has the run tell of something else, once that is all that refuses: a run may lack one thing
+// or another for hours.
+func (m *noRoom) follow(lacks []lifecycle.Lack, now time.Time) {
+	switch {
+	case slices.Contains(lacks, m.lack):
+		m.lackSeen = now
+	case len(lacks) == 1 && now.Sub(m.lackSeen) >= lackPatience:
+		m.tell(lacks[0], now)
+	}
 }
 
 // comeAgainForRoom has a pass come that tries again what NATS refused: what was kept back is no

@@ -113,8 +113,8 @@ func tellsOfRoom(reason string) bool {
 	}
 }
 
-// roomText keeps the moment that the condition tells, as natsText does, and what had no room then:
-// both may change from one try to the next.
+// roomText keeps the moment that the condition tells, as natsText does, if that is of what has no
+// room now.
 func (r *Report) roomText() string {
 	text := roomBegins()[r.in.Lack] + r.in.NoRoom.UTC().Format(time.RFC3339)
 	switch r.in.Lack {
@@ -125,7 +125,24 @@ func (r *Report) roomText() string {
 	case facts.LackNATS:
 		text += ": jobs and outputs wait"
 	}
-	return cmp.Or(r.said(roomBegin), r.said(shareBegin), r.said(topicBegin), text)
+	return cmp.Or(r.said(roomBegins()[r.in.Lack]), text)
+}
+
+// noRoomText is added to the words about an attempt that nobody answered while the run finds no
+// room: which of its jobs did is not known here.
+func noRoomText(in *facts.Input) string {
+	if in.NoRoom.IsZero() {
+		return ""
+	}
+	what := "NATS had no room for jobs or outputs of the run"
+	switch in.Lack {
+	case facts.LackShare:
+		what = "the share of NATS for jobs of the run or its namespace was used up"
+	case facts.LackTopic:
+		what = "NATS had no consumer for a topic of the run"
+	case facts.LackNATS:
+	}
+	return fmt.Sprintf("; since %s %s: the job may not have been published", in.NoRoom.UTC().Format(time.RFC3339), what)
 }
 
 // natsText keeps the moment that the condition tells: another process, say after a restart, noticed

@@ -15,14 +15,14 @@ import (
 )
 
 // TimedOut is the error of an attempt whose time is over.
-func TimedOut(step *v1alpha1.Step, s *v1alpha1.StepStatus, a *facts.Answers, now time.Time) v1alpha1.StepError {
-	unheard := unheardText(a, status.AttemptEnd(step, s), now)
+func TimedOut(step *v1alpha1.Step, s *v1alpha1.StepStatus, in *facts.Input) v1alpha1.StepError {
+	unheard := unheardText(&in.Answers, status.AttemptEnd(step, s), in.Now)
 	if s.Phase == v1alpha1.StepRunning {
 		return v1alpha1.StepError{Code: facts.CodeTimeout, Message: fmt.Sprintf(
 			"no result within %s of the start at %s%s", status.AttemptTimeout(step), bounds.TimeText(s.StartedAt), unheard)}
 	}
 	return v1alpha1.StepError{Code: facts.CodeStartTimeout, Message: fmt.Sprintf(
-		"no worker answered within %s of the dispatch at %s%s", status.StartTimeout(step), bounds.TimeText(s.DispatchedAt), unheard)}
+		"no worker answered within %s of the dispatch at %s%s%s", status.StartTimeout(step), bounds.TimeText(s.DispatchedAt), noRoomText(in), unheard)}
 }
 
 // NoKind is the error of a step that is of no kind which this operator has.

@@ -25,8 +25,8 @@ const mostRefused = 3
 type gate struct {
 	mu    sync.Mutex
 	sizes map[protocol.JobID]int // of inputs, as far as they are known: the State's, of what was refused
-	full  bool                   // one was refused
-	nats  bool                   // by NATS: else its share of the stream is used up
+	nats  bool                   // NATS refused one
+	share bool                   // one was refused because its share of the stream is used up
 	least int                    // the smallest that was refused
 	row   int                    // refusals since something found room
 	// noConsumer are topics of which jobs were refused, as there are too many topics.
@@ -63,7 +63,7 @@ func (g *gate) admits(j lifecycle.Job) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	size := max(len(j.Input), g.sizes[j.ID])
-	if !g.noConsumer[j.Topic] && (!g.full || g.row < mostRefused && size < g.least) {
+	if !g.noConsumer[j.Topic] && (!g.full() || g.row < mostRefused && size < g.least) {
 		return true
 	}
 	g.sizes[j.ID] = size
@@ -78,11 +78,11 @@ func (g *gate) note(j lifecycle.Job, rendered int, err error) {
 	switch known := max(len(j.Input), g.sizes[j.ID]); {
 	case errors.Is(err, bus.ErrNoRoom), errors.Is(err, errShareUsed):
 		size := max(known, rendered)
-		if known == 0 || !g.full || size < g.least { // others under way say nothing new
+		if known == 0 || !g.full() || size < g.least { // others under way say nothing new
 			g.row++
 		}
 		g.least, g.sizes[j.ID] = min(size, g.leastOr(size)), size
-		g.full, g.nats = true, g.nats || !errors.Is(err, errShareUsed)
+		g.refused(err)
 	case errors.Is(err, jobs.ErrTooManyTopics):
 		if g.noConsumer == nil {
 			g.noConsumer = map[string]bool{}
@@ -99,7 +99,7 @@ func (g *gate) note(j lifecycle.Job, rendered int, err error) {
 }
 
 func (g *gate) leastOr(size int) int {
-	if g.full {
+	if g.full() {
 		return g.least
 	}
 	return size
@@ -109,10 +109,20 @@ func (g *gate) leastOr(size int) int {
 func (g *gate) fenced(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if share := errors.Is(err, errShareUsed); share || errors.Is(err, bus.ErrNoRoom) {
-		g.full, g.nats, g.least = true, g.nats || !share, 0 // nothing is smaller
+	if errors.Is(err, errShareUsed) || errors.Is(err, bus.ErrNoRoom) {
+		g.refused(err)
+		g.least = 0 // nothing is smaller
 	}
 }
+
+// refused notes that there was no room for a job, or a fence.
+func (g *gate) refused(err error) {
+	share := errors.Is(err, errShareUsed)
+	g.share, g.nats = g.share || share, g.nats || !share
+}
+
+// full says whether one was refused.
+func (g *gate) full() bool { return g.nats || g.share }
 
 // Refused says whether one of some attempts was refused when it was last tried.
 func (s *Session) Refused(ids []protocol.JobID) bool {
@@ -122,25 +132,29 @@ func (s *Session) Refused(ids []protocol.JobID) bool {
 }
 
 // OnlyShare says whether it is the share of the run or its namespace that had no room for what was
-// refused in this pass: NATS was asked for nothing that it had no room for.
-func (s *Session) OnlyShare() bool { return s.Lack() == lifecycle.LackShare }
+// refused in this pass: NATS was asked for nothing that it had no room for. A topic without a
+// consumer is no want of room, and has a pace of its own.
+func (s *Session) OnlyShare() bool { return s.gate.share && !s.gate.nats }
 
-// Lack is what had no room for what was refused in this pass.
-func (s *Session) Lack() lifecycle.Lack {
-	switch {
-	case s.gate.nats:
-		return lifecycle.LackNATS
-	case len(s.gate.noConsumer) > 0:
-		return lifecycle.LackTopic
-	case s.gate.full:
-		return lifecycle.LackShare
-	default:
-		return lifecycle.LackNATS
+// Refusing lists all that had no room for what was refused in this pass, first what holds up most.
+func (s *Session) Refusing() (all []lifecycle.Lack) {
+	for _, lack := range [...]struct {
+		is      lifecycle.Lack
+		refused bool
+	}{
+		{lifecycle.LackNATS, s.gate.nats},
+		{lifecycle.LackTopic, len(s.gate.noConsumer) > 0},
+		{lifecycle.LackShare, s.gate.share},
+	} {
+		if lack.refused {
+			all = append(all, lack.is)
+		}
 	}
+	return all
 }
 
 // Room says what the pass found out about room in NATS: whether it was asked to take jobs, and
 // whether some were refused for want of it, by NATS or by their share, or of a consumer.
 func (s *Session) Room() (tried, refused bool) {
-	return s.gate.tried, s.gate.full || len(s.gate.noConsumer) > 0
+	return s.gate.tried, s.gate.full() || len(s.gate.noConsumer) > 0
 }

@@ -184,8 +184,8 @@ func TestSession_ATopicWithoutAConsumerHoldsUpItsOwnJobs(t *testing.T) {
 	if len(lacks) != 100 || !s.Refused(lacks[99:]) {
 		t.Errorf("%d attempts are left, want those of the other topic", len(lacks))
 	}
-	if _, refused := s.Room(); !refused || s.Lack() != lifecycle.LackTopic || s.OnlyShare() {
-		t.Errorf("refused %t, lack %d", refused, s.Lack())
+	if _, refused := s.Room(); !refused || !slices.Equal(s.Refusing(), []lifecycle.Lack{lifecycle.LackTopic}) || s.OnlyShare() {
+		t.Errorf("refused %t, lacks %v", refused, s.Refusing())
 	}
 }
 
@@ -304,5 +304,35 @@ func TestGate_WhatCouldNotBeFencedIsTriedAfterWhatWasNotRefused(t *testing.T) {
 	}
 	if want := []protocol.JobID{jobs[2].ID, jobs[1].ID, jobs[0].ID}; !slices.Equal(order, want) {
 		t.Errorf("the order is %v, want %v", order, want)
+	}
+}
+
+// mutations: OnlyShare that is false where a topic lacks its consumer, too; Lacks that leaves one
+// out, or has them in another order.
+func TestSession_TellsAllThatHadNoRoom(t *testing.T) {
+	share, topic, nats := errShareUsed, error(jobs.ErrTooManyTopics), bus.ErrNoRoom
+	for name, c := range map[string]struct {
+		refusals []error
+		lacks    []lifecycle.Lack
+		share    bool // alone, as far as NATS goes
+	}{
+		"nothing":         {nil, nil, false},
+		"share":           {[]error{share}, []lifecycle.Lack{lifecycle.LackShare}, true},
+		"topic":           {[]error{topic}, []lifecycle.Lack{lifecycle.LackTopic}, false},
+		"NATS":            {[]error{nats}, []lifecycle.Lack{lifecycle.LackNATS}, false},
+		"share and topic": {[]error{share, topic}, []lifecycle.Lack{lifecycle.LackTopic, lifecycle.LackShare}, true},
+		"all":             {[]error{share, topic, nats}, []lifecycle.Lack{lifecycle.LackNATS, lifecycle.LackTopic, lifecycle.LackShare}, false},
+	} {
+		s := &Session{gate: &gate{sizes: map[protocol.JobID]int{}}}
+		for i, err := range c.refusals {
+			s.gate.note(lifecycle.Job{ID: attempt(fmt.Sprint("s", i)), Topic: fmt.Sprint("t", i)}, 1, err)
+		}
+		if got := s.Refusing(); !slices.Equal(got, c.lacks) || s.OnlyShare() != c.share {
+			t.Errorf("%s: %v, only its share %t", name, got, s.OnlyShare())
+		}
+	}
+	fenced := &Session{gate: &gate{sizes: map[protocol.JobID]int{}}}
+	if fenced.gate.fenced(errShareUsed); !slices.Equal(fenced.Refusing(), []lifecycle.Lack{lifecycle.LackShare}) {
+		t.Errorf("of a fence: %v", fenced.Refusing())
 	}
 }

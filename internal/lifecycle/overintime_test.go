@@ -199,8 +199,8 @@ func TestADeadlineWaitsAMinuteForWhatSomebodyDecided(t *testing.T) {
 	}
 }
 
-// What docs/workflows.md says of child runs: a deadline sees the waits of its own run alone. That of
-// the parent asks nobody, and a child knows of its own only.
+// What docs/workflows.md says of child runs: a deadline sees the waits of its own run alone. That
+// of the parent asks nobody, and a child knows of its own only.
 //
 // mutation: a runTimedOut of the parent that waits for a child which is there makes this fail, and
 // the page has to be changed with it.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -105,7 +104,7 @@ func (c *Conn) check(ctx context.Context, got jetstream.StreamConfig) error {
 	case c.config.Installation == "" || theirs == "":
 		return nil
 	case theirs == c.config.Installation:
-		if c.atHome(home) || home == "" || home == c.config.TakeOver || c.config.HomeGone(ctx, home) {
+		if atHome(c, home) || home == "" || home == c.config.TakeOver || c.config.HomeGone(ctx, home) {
 			return nil
 		}
 		err = &ForeignError{Stream: got.Name, Neighbour: true, Theirs: home, Ours: c.config.Home}
@@ -117,7 +116,7 @@ func (c *Conn) check(ctx context.Context, got jetstream.StreamConfig) error {
 }
 
 // atHome says whether a namespace is that of this operator.
-func (c *Conn) atHome(namespace string) bool {
+func atHome(c *Conn, namespace string) bool {
 	return c.config.Home == "" || namespace == c.config.Home
 }
 
@@ -151,68 +150,8 @@ func HomeOf(s *jetstream.StreamInfo) string {
 }
 
 // named says whether a stream that is not of others has our names.
-func (c *Conn) named(got jetstream.StreamConfig) bool {
-	return c.config.Installation == "" || got.Metadata[installationKey] == c.config.Installation && c.atHome(got.Metadata[homeKey])
-}
-
-// own makes sure that a stream is this operator's. One that names nobody, of an operator before
-// there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
-// the same time both believe it, until their next look at the stream.
-func own(ctx context.Context, c *Conn, s jetstream.Stream) (jetstream.StreamConfig, error) {
-	got := s.CachedInfo().Config
-	if err := c.check(ctx, got); err != nil || c.named(got) {
-		return got, err
-	}
-	if got.Metadata[installationKey] == c.config.Installation {
-		return settle(ctx, c, s), nil
-	}
-	named, err := edit(ctx, c, s, c.sign)
-	if err != nil {
-		return got, fmt.Errorf("name the installation in its metadata: %w", err)
-	}
-	signed(c, got)
-	return named, nil
-}
-
-// keep is own for a stream in use. It worked until now, also without our names.
-func keep(ctx context.Context, c *Conn, s jetstream.Stream) error {
-	got := s.CachedInfo().Config
-	if err := c.check(ctx, got); err != nil || c.named(got) {
-		return err
-	}
-	settle(ctx, c, s)
-	return nil
-}
-
-// settle names this operator in a stream that it may use without that: mostly one of this
-// installation, with no namespace, or one that is gone or to take over from. Who may not change
-// streams goes on.
-func settle(ctx context.Context, c *Conn, s jetstream.Stream) jetstream.StreamConfig {
-	got := s.CachedInfo().Config
-	named, err := improve(ctx, c, s, c.sign)
-	if err != nil {
-		c.raises.later(c.Clock.Now())
-		refused(c, "Stream does not get the namespace of its operator", got.Name, err, "namespace", c.config.Home,
-			"namespaceBefore", got.Metadata[homeKey], "right", "$JS.API.STREAM.UPDATE."+got.Name)
-		return got
-	}
-	signed(c, got)
-	return named
-}
-
-// sign puts our names into the settings of a stream.
-func (c *Conn) sign(stream *jetstream.StreamConfig) {
-	stream.Metadata = maps.Clone(stream.Metadata)
-	if stream.Metadata == nil {
-		stream.Metadata = map[string]string{}
-	}
-	maps.Copy(stream.Metadata, c.metadata())
-}
-
-// signed tells that a stream has our names. before is how it was.
-func signed(c *Conn, before jetstream.StreamConfig) {
-	c.Log.Info("Stream is this operator's from now on", "stream", before.Name, "installation", c.config.Installation, "namespace", c.config.Home,
-		"before", before.Metadata[installationKey], "namespaceBefore", before.Metadata[homeKey])
+func named(c *Conn, got jetstream.StreamConfig) bool {
+	return c.config.Installation == "" || got.Metadata[installationKey] == c.config.Installation && atHome(c, got.Metadata[homeKey])
 }
 
 // metadata is that of new streams.

@@ -51,13 +51,13 @@ func sight(ctx context.Context, c *Conn, configs []jetstream.StreamConfig) (some
 		if err := c.check(ctx, s.CachedInfo().Config); err != nil {
 			return somebodys, err
 		}
-		somebodys = somebodys || c.somebodys(s.CachedInfo().Config)
+		somebodys = somebodys || namesSomebody(c, s.CachedInfo().Config)
 	}
 	return somebodys, nil
 }
 
-// somebodys says whether a stream that is not of others has the names of an operator.
-func (c *Conn) somebodys(got jetstream.StreamConfig) bool {
+// namesSomebody says whether a stream that is not of others has the names of an operator.
+func namesSomebody(c *Conn, got jetstream.StreamConfig) bool {
 	theirs := got.Metadata[installationKey]
-	return c.named(got) || theirs != "" && (theirs != c.config.Installation || got.Metadata[homeKey] != "")
+	return named(c, got) || theirs != "" && (theirs != c.config.Installation || got.Metadata[homeKey] != "")
 }

@@ -36,8 +36,8 @@ func loadIdentity(ctx context.Context, c client.Client, namespace string, replic
 	return identity{keys: keys, installation: installation, home: namespace}, err
 }
 
-// homePause is for how long a namespace that is there is not asked for again: each call about Redis
-// would, while that is another operator's.
+// homePause is for how long a namespace is not asked for again: each call about Redis would, and
+// each look at a stream.
 const homePause = 10 * time.Second
 
 // homes tells which namespaces are gone, and with them the operators that were there.
@@ -45,26 +45,36 @@ type homes struct {
 	api   client.Reader // reads live
 	clock clock.PassiveClock
 
-	mu    sync.Mutex
-	there map[string]time.Time // when a namespace was last there, or could not be asked for
+	mu   sync.Mutex
+	seen map[string]home
+}
+
+// home is what was last heard of a namespace.
+type home struct {
+	gone bool
+	at   time.Time // when it was last asked for
 }
 
 func newHomes(api client.Reader, c clock.PassiveClock) *homes {
-	return &homes{api: api, clock: c, there: map[string]time.Time{}}
+	return &homes{api: api, clock: c, seen: map[string]home{}}
 }
 
-// gone says for certain that a namespace is no more. A namespace goes after its pods.
+// gone says whether the API server said that a namespace is no more. A namespace goes after its
+// pods. A question without an answer changes nothing: at first it is taken to be there.
 func (h *homes) gone(ctx context.Context, namespace string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at, known := h.there[namespace]; known && h.clock.Since(at) < homePause {
-		return false
+	was, known := h.seen[namespace]
+	if known && h.clock.Since(was.at) < homePause {
+		return was.gone
 	}
-	if apierrors.IsNotFound(h.api.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})) {
-		return true
+	err := h.api.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
+	now := home{gone: apierrors.IsNotFound(err), at: h.clock.Now()}
+	if err != nil && !now.gone {
+		now.gone = was.gone
 	}
-	h.there[namespace] = h.clock.Now()
-	return false
+	h.seen[namespace] = now
+	return now.gone
 }
 
 // installationOf names the cluster: one operator serves the whole of it.

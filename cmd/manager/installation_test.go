@@ -137,6 +137,16 @@ func TestANamespaceIsGoneOnlyIfTheAPIServerSaysSo(t *testing.T) {
 	}
 	clk.Step(homePause)
 	want("deleted", "flow", true, 1)
+	want("soon after that", "flow", true, 0)
+	answer = apierrors.NewInternalError(errors.New("etcd"))
+	clk.Step(homePause)
+	want("no answer", "flow", true, 1)
+	answer = nil
+	if err := base.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "flow"}}); err != nil {
+		t.Fatal(err)
+	}
+	clk.Step(homePause)
+	want("made anew", "flow", false, 1)
 }
 
 // mutation: a client that asks the API server where its kinds are.

@@ -50,7 +50,7 @@ func (f *feed) fits(row *facts.Row) bool {
 // last look at all rows come with the next look. The caller has the mutex.
 func (f *feed) yield(to *facts.Row) bool {
 	if len(f.spare) == 0 && f.ripe {
-		f.spare, f.ripe = f.oldest(), false
+		f.spare, f.ripe = f.oldest()
 	}
 	for len(f.spare) > 0 {
 		at := len(f.spare) - 1
@@ -68,15 +68,14 @@ func (f *feed) yield(to *facts.Row) bool {
 	return false
 }
 
-// oldest are the oldest runs that ended, maxSpare at most, the oldest last. The caller
-// has the mutex.
-func (f *feed) oldest() []spare {
-	var all []spare
+// oldest are the oldest runs that ended, maxSpare at most, the oldest last; others: there are more
+// of them. The caller has the mutex.
+func (f *feed) oldest() (all []spare, others bool) {
 	for uid, row := range f.rows {
 		if row.Ended() {
 			all = append(all, spare{uid, row.Created})
 		}
 	}
 	slices.SortFunc(all, func(a, b spare) int { return cmp.Or(b.created.Compare(a.created), cmp.Compare(a.uid, b.uid)) })
-	return slices.Clone(all[max(0, len(all)-maxSpare):])
+	return slices.Clone(all[max(0, len(all)-maxSpare):]), len(all) > maxSpare
 }

@@ -95,6 +95,26 @@ func TestANewerRunTakesThePlaceOfTheOldestThatEnded(t *testing.T) {
 	}
 }
 
+// mutation: oldest that says of those it leaves out that there are none.
+func TestAsManyNewRunsAreKeptAsThereArePlaces(t *testing.T) {
+	t.Parallel()
+	const many = 2*maxSpare + 10
+	f := &feed{rows: map[string]facts.Row{}, limit: many, room: newRoom(many)}
+	var ended []facts.Row
+	for i := range int64(many) {
+		ended = append(ended, facts.Row{UID: fmt.Sprint("old-", i), Phase: "Succeeded", Created: time.Unix(i, 0)})
+	}
+	f.replace(ended, true)
+	for i := range int64(many) {
+		f.apply(change{Row: facts.Row{UID: fmt.Sprint("new-", i), Phase: "Queued", Created: time.Unix(many+i, 0)}})
+	}
+	for uid := range f.rows {
+		if strings.HasPrefix(uid, "old-") {
+			t.Fatalf("%d rows, and %s is one of them", len(f.rows), uid)
+		}
+	}
+}
+
 // longList is an API server with so many pages of runs, the oldest first. The first one of all
 // is under way.
 func longList(pages int, fails int) transport {

@@ -335,14 +335,16 @@ func TestARunTellsWhatHasNoRoomNow(t *testing.T) {
 	clock.Step(lackPatience - 1)
 	look("the topic alone, for a while", false, true, nil, share, began)
 	clock.Step(1)
-	look("the topic alone, with an output", false, true, bus.ErrNoRoom, share, began)
+	look("the topic, and an output", false, true, bus.ErrNoRoom, lifecycle.LackNATS, clock.Now())
 	m.noRoom.outputs = false
+	clock.Step(lackPatience)
 	look("the topic alone", false, true, nil, topic, clock.Now())
 	changed := clock.Now()
 	look("its share, just after that", true, false, nil, topic, changed)
 	clock.Step(lackPatience)
-	look("its share, and an output", true, false, bus.ErrNoRoom, topic, changed)
+	look("its share, and an output", true, false, bus.ErrNoRoom, lifecycle.LackNATS, clock.Now())
 	m.noRoom.outputs = false
+	clock.Step(lackPatience)
 	look("its share alone", true, false, nil, share, clock.Now())
 }
 

@@ -87,13 +87,13 @@ func (m *noRoom) tell(lack lifecycle.Lack, now time.Time) {
 	m.since, m.lack, m.lackSeen = now, lack, now
 }
 
-// follow has the run tell of something else, once that is all that refuses: a run may lack one
-// thing or another for hours.
+// follow has the run tell of something else, once what it tells of has refused nothing for a while:
+// a run may lack one thing or another for hours.
 func (m *noRoom) follow(lacks []lifecycle.Lack, now time.Time) {
 	switch {
 	case slices.Contains(lacks, m.lack):
 		m.lackSeen = now
-	case len(lacks) == 1 && now.Sub(m.lackSeen) >= lackPatience:
+	case len(lacks) > 0 && now.Sub(m.lackSeen) >= lackPatience:
 		m.tell(lacks[0], now)
 	}
 }

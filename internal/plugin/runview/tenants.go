@@ -272,15 +272,20 @@ func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []
 			waiting = append(waiting, other)
 		}
 	}
+	place.stand(run, waiting)
+	return place
+}
+
+// stand finds the place of a run among those who wait in its line.
+func (p *Place) stand(run *v1alpha1.WorkflowRun, waiting []*v1alpha1.WorkflowRun) {
 	slices.SortFunc(waiting, inLine)
 	for _, other := range waiting {
 		if inLine(other, run) < 0 {
-			place.Position++
-			place.Ahead = other.Namespace + "/" + other.Name
+			p.Position++
+			p.Ahead = other.Namespace + "/" + other.Name
 		}
 	}
-	place.Of = max(len(waiting), place.Position)
-	return place
+	p.Of = max(len(waiting), p.Position)
 }
 
 // inLine orders those who wait, as the gate does.

@@ -49,8 +49,13 @@ const (
 	// patience is how long a pass waits for creations, and for places for them. It has the lock
 	// of its run meanwhile, and other effects.
 	patience = 4 * time.Second
-	// placePause is the wait before it is asked for a place again for which a pass had no time.
-	placePause = time.Second
+	// briefly is that where creations of the run that an earlier pass left are under way: the end
+	// of each wakes the run, and frees a place.
+	briefly = 100 * time.Millisecond
+	// placePause is the wait before it is asked for a place again for which a pass had no time. It
+	// doubles, up to mostPlacePause: each such pass keeps the lock, and a place for passes.
+	placePause     = time.Second
+	mostPlacePause = 32 * time.Second
 )
 
 // AtOnce is how many child runs a process creates at the same time: so many places it needs.
@@ -93,11 +98,11 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 // is under way by then goes on by itself, until while ends, and wakes the parent.
 func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
 	rendered := byStep(fresh)
-	waits, stop := context.WithTimeout(ctx, patience)
+	waits, stop := context.WithTimeout(ctx, st.patience())
 	defer stop()
 	var failed error
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
-		if waits.Err() != nil || st.probes() || st.fullByNow() { // the others would be refused as well
+		if waits.Err() != nil || st.stops() {
 			break
 		}
 		child, ok := rendered[step]

@@ -48,7 +48,7 @@ func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v
 		if err != nil {
 			return nil //nolint:nilerr // there was no place in time: see later
 		}
-		leave = done
+		leave, st.crowds = done, 0
 	}
 	if err := held.Err(); err != nil { // it may have been lost during the wait
 		leave()
@@ -88,14 +88,28 @@ func about(parent *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 
 // later puts those off for which there was no place in time, and says whether there are any.
 func (st *State) later(parent *v1alpha1.WorkflowRun, now time.Time) (some bool) {
+	pause := min(placePause<<min(st.crowds, 5), mostPlacePause)
 	for _, step := range st.NotYetCreated(parent, now) {
 		some = true
 		name := nameOf(parent, step)
 		b := st.of[name]
-		b.again = now.Add(placePause)
+		b.again = now.Add(pause)
 		st.put(name, b)
 	}
+	if some {
+		st.crowds++
+	}
 	return some
+}
+
+// patience is for how long a pass waits.
+func (st *State) patience() time.Duration {
+	for _, b := range st.of {
+		if b.flight != nil && b.flight.left.Load() && !b.flight.over() {
+			return briefly
+		}
+	}
+	return patience
 }
 
 // await waits for the creations that this pass began. Those that are not over in time wake the

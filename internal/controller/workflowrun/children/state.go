@@ -34,6 +34,8 @@ type State struct {
 	changed time.Time
 	// told are the kinds of causes that are in the log.
 	told map[string]bool
+	// crowds is how often in a row a pass found no place for a creation.
+	crowds int
 }
 
 // fullness is how long a quota is left alone.
@@ -106,17 +108,32 @@ func (st *State) probes() bool {
 	return false
 }
 
+// stops says whether no other child is to be tried now: it would be refused as one just was.
+func (st *State) stops() bool { return st.probes() || st.fullByNow() }
+
 // edited tries at once what was refused before the run was edited. An annotation counts: little of
-// the spec can change once the run is admitted. The operator writes none.
+// the spec can change once the run is admitted. Those of the operator do not: it marks runs.
 func (st *State) edited(run *v1alpha1.WorkflowRun) {
-	if st.generation == run.Generation && maps.Equal(st.annotations, run.Annotations) {
+	annotations := notOurs(run.Annotations)
+	if st.generation == run.Generation && maps.Equal(st.annotations, annotations) {
 		return
 	}
-	st.generation, st.annotations, st.full = run.Generation, run.Annotations, fullness{}
+	st.generation, st.annotations, st.full, st.crowds = run.Generation, annotations, fullness{}, 0
 	for name, b := range st.of {
 		b.again, b.tries = time.Time{}, 0
 		st.of[name] = b
 	}
+}
+
+// notOurs are the annotations of others than the operator.
+func notOurs(all map[string]string) map[string]string {
+	others := map[string]string{}
+	for key, value := range all {
+		if !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
+			others[key] = value
+		}
+	}
+	return others
 }
 
 // put remembers what is known of a child.

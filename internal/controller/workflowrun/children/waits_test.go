@@ -149,6 +149,13 @@ func TestChildren_ACreationKeepsItsPlaceAndAPassDoesNot(t *testing.T) {
 		if at := s.observes().RetryAt; !at.Equal(time.Now().Add(placePause)) {
 			t.Errorf("it looks for a place again in %s", time.Until(at))
 		}
+		time.Sleep(placePause)
+		if _, err := creates(); err != nil {
+			t.Fatal(err)
+		}
+		if at := s.observes().RetryAt; !at.Equal(time.Now().Add(2 * placePause)) {
+			t.Errorf("without a place for the second time it looks again in %s", time.Until(at))
+		}
 		<-woken
 		time.Sleep(placePause)
 		if _, err := creates(); err != nil || tries.Load() != 2 {
@@ -430,6 +437,35 @@ func TestChildren_ACreationThatHangsKeepsOnePass(t *testing.T) {
 	})
 }
 
+// A creation that is under way frees a place when it is over, and wakes the parent: nobody waits
+// for a place meanwhile.
+//
+// mutation: patience that does not look at what is under way.
+func TestChildren_ACreationThatHangsKeepsNoPassForItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, pass, _ := family(t, 2)
+		s.Clock, s.Places = clock.RealClock{}, shares.New(1, true, shares.KindMetrics{})
+		woken := make(chan types.NamespacedName, 1)
+		s.Wake = func(parent types.NamespacedName) { woken <- parent }
+		s.answer = func(context.Context, client.Object) error { <-time.After(30 * time.Second); return nil }
+		pass()
+		for range 3 {
+			began := time.Now()
+			if pass(); time.Since(began) > briefly {
+				t.Errorf("a pass waited for %s", time.Since(began))
+			}
+			time.Sleep(placePause)
+		}
+		<-woken
+		pass()
+		<-woken
+		pass()
+		if len(s.observes().Children) != 2 || s.observes().Children["p-c1"].State != lifecycle.ChildThere {
+			t.Errorf("%+v", s.observes().Children)
+		}
+	})
+}
+
 // mutations: a full quota of which only the first child is tried; one of which all are that can be
 // rendered.
 func TestChildren_AFullQuotaIsNotAskedForWhatCannotBeRendered(t *testing.T) {
@@ -511,5 +547,10 @@ func TestChildren_AnAnnotationIsAnEdit(t *testing.T) {
 		if tried := pass(); len(tried) != 0 {
 			t.Errorf("tried again: %v", tried)
 		}
+	}
+	s.parent = s.parent.DeepCopy()
+	s.parent.Annotations["syncopate.dev/rebuilt"] = "x"
+	if tried := pass(); len(tried) != 0 {
+		t.Errorf("tried for what the operator marks: %v", tried)
 	}
 }

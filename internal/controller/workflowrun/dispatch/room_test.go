@@ -310,7 +310,7 @@ func TestGate_WhatCouldNotBeFencedIsTriedAfterWhatWasNotRefused(t *testing.T) {
 // mutations: OnlyShare that is false where a topic lacks its consumer, too; Lacks that leaves one
 // out, or has them in another order.
 func TestSession_TellsAllThatHadNoRoom(t *testing.T) {
-	share, topic, nats := errShareUsed, error(jobs.ErrTooManyTopics), bus.ErrNoRoom
+	share, topic, nats := errShareUsed, jobs.ErrTooManyTopics, bus.ErrNoRoom
 	for name, c := range map[string]struct {
 		refusals []error
 		lacks    []lifecycle.Lack

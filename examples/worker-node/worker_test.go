@@ -315,7 +315,7 @@ func TestAValueThatTheNodeWorkerHasAfterItsGraceIsPublished(t *testing.T) {
 	dispatch(t, js, odd("late"), `{}`)
 	const handler = `(input, signal) => new Promise((done) => signal.aborted ? done("saved") : signal.addEventListener("abort", () => done("saved")))`
 	file := withHandler(t, dir, "worker.mjs", handler)
-	stop := run(t, dir, replaced(t, dir, file, "grace = 20_000", "grace = 1"), server.URL())
+	stop := run(t, dir, replaced(t, dir, file, "grace = 1_000 * Number(seconds)", "grace = 1"), server.URL())
 	result(t, js, 1) // it began
 	stop()
 	if got := answer(t, js, odd("late")); string(got.Output) != `"saved"` {

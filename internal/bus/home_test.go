@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -310,8 +311,11 @@ func TestStreamsThatCannotBeRenamedAreUsedAfterAMove(t *testing.T) {
 		"by the flag":           func(c *bus.Config) { c.TakeOver = "flow" },
 		"the namespace is gone": func(c *bus.Config) { c.HomeGone = func(_ context.Context, ns string) bool { return ns == "flow" } },
 	} {
+		var mu sync.Mutex
 		var log strings.Builder
 		less := bus.Config{URL: s.URL(), User: "less", Password: "less", Installation: "a", Home: "x", Clock: clk, Log: funcr.New(func(_, args string) {
+			mu.Lock() // the client tells of errors beside
+			defer mu.Unlock()
 			log.WriteString(args + "\n")
 		}, funcr.Options{})}
 		adjust(&less)
@@ -321,11 +325,13 @@ func TestStreamsThatCannotBeRenamedAreUsedAfterAMove(t *testing.T) {
 		if err := errors.Join(b.RepairStreams(ctx), b.Ready(ctx), b.Usable(ctx), b.CheckStreams(ctx)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		b.Close(ctx) // it logs no more
+		b.Close(ctx)
+		mu.Lock()
 		for _, word := range []string{`"namespace"="x"`, `"namespaceBefore"="flow"`, "$JS.API.STREAM.UPDATE." + b.Names.JobsStream()} {
 			if !strings.Contains(log.String(), word) {
 				t.Errorf("%s: the log is without %s:\n%s", name, word, log.String())
 			}
 		}
+		mu.Unlock()
 	}
 }

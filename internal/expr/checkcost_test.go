@@ -4,6 +4,7 @@ package expr
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,7 +89,7 @@ func TestWhatTakesTooLongToCheckIsRefused(t *testing.T) {
 		"inputs.a == 1":                            50_000,
 		"inputs.?a.orValue([]).all(x, x == 1)":     100_000,
 		"steps.fetch.output.status in [200, 204]":  100_000,
-		"inputs.names[0] + '-' + inputs.b == 'ab'": 150_000,
+		"inputs.names[0] + '-' + inputs.b == 'ab'": 100_000,
 	} {
 		src := part + strings.Repeat(" && "+part, (MaxExpressionLength-len(part))/(len(part)+len(" && ")))
 		m := &Meter{}
@@ -114,7 +115,8 @@ func TestWhatAMeterHasNoRoomForIsNotChecked(t *testing.T) {
 	}
 }
 
-// mutation: asked without a kind of node makes this fail.
+// mutations: asked without a kind of node, boundBy without one of its functions, and a sum of which
+// nothing is known, make this fail.
 func TestCopiesAreCountedForEachQuestion(t *testing.T) {
 	c, err := sharedCompiler()
 	if err != nil {
@@ -124,9 +126,42 @@ func TestCopiesAreCountedForEachQuestion(t *testing.T) {
 		"1": 0, "[]": 0, "[[]]": 1, "[1]": 0, "{1: {}}": 4, "inputs.a": 0, "[[], {}, 1]": 3 * (1 + 2),
 		"!([] == 1)":      2*1 + 1*2,
 		"optional.of([])": c.functions["optional.of"].tried,
+
+		"!(inputs.a + 'b' + inputs.c)": 0,
+		"!(1 + [1])":                   0,
+		"!(inputs.a + inputs.b)":       0,
+		"!(inputs.a + [1])":            1 * 1,
+		"!([1] + inputs.a)":            1 * 1,
+		"!(null + inputs.a)":           1 * 1,
+		"!inputs.a[0]":                 1 * 2,
+		"!inputs[?'a'][0]":             c.functions["_[_]"].tried*2 + 1*(2+2+4),
+		"!inputs.?a[?0]":               c.functions["_[?_]"].tried*c.functions["_?._"].bound + c.functions["_?._"].bound + 2,
+		"![1][0]":                      1 * c.functions["_[_]"].bound,
 	} {
-		if got := copiesOf(parsedOf(t, src), c.functions); got != want {
+		tree := parsedOf(t, src)
+		if got := copiesOf(tree, c.functions, typesOf(tree).known); got != want {
 			t.Errorf("%s: %d copies, want %d", src, got, want)
+		}
+	}
+}
+
+// What is read of inputs has no type: neither an index nor a sum says more of it.
+//
+// mutation: a boundBy that gives what a function may bind at most makes this fail.
+func TestARowOfColumnsIsTaken(t *testing.T) {
+	var columns []string
+	for i := range 75 {
+		columns = append(columns, fmt.Sprintf("item[%d]", i))
+	}
+	for what, src := range map[string]string{
+		"in a row": strings.Join(columns, "+','+"), "side by side": strings.Join(columns, "+"), "that may not be there": strings.Join(columns[:38], ".orValue('')+','+") + ".orValue('')",
+	} {
+		if what == "that may not be there" {
+			src = strings.ReplaceAll(src, "[", "[?")
+		}
+		m := &Meter{}
+		if _, err := TemplateSteps([]byte(`"${`+src+`}"`), WithItem, Metered(m)); err != nil || len(src) > MaxExpressionLength {
+			t.Errorf("columns %s, %d characters, %d units: %v", what, len(src), m.took, err)
 		}
 	}
 }

@@ -119,13 +119,14 @@ func compile(src source, m *Meter) (*program, error) {
 		return nil, err
 	}
 	if p := c.cached(src); p != nil {
-		return p, m.take(p.cost)
+		return p, m.again(p)
 	}
 	p, err := c.make(src, m)
 	if err != nil {
 		return nil, err
 	}
 	c.keep(src, p)
+	m.note(p)
 	return p, nil
 }
 

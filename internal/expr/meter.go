@@ -15,8 +15,10 @@ var ErrUnread = errors.New("its expressions take too long to compile")
 type Meter struct {
 	Most  int         // cost units; 0: any number
 	Pause func() bool // called for each expression, before it is checked; false: neither that one nor another is compiled; nil: never
+	Once  bool        // an expression that this meter counted is not counted again while it is compiled
 	took  int
 	ended bool
+	known map[source]bool // those that are counted, with Once
 }
 
 // more says whether another expression may be compiled.
@@ -33,6 +35,27 @@ func (m *Meter) take(cost int) error {
 		return ErrUnread
 	}
 	return nil
+}
+
+// again counts an expression that is compiled already, unless that is not wanted. Its
+// error is ErrUnread.
+func (m *Meter) again(p *program) error {
+	if m == nil || m.known[p.source] {
+		return nil
+	}
+	m.note(p)
+	return m.take(p.cost)
+}
+
+// note says that an expression is counted.
+func (m *Meter) note(p *program) {
+	if m == nil || !m.Once {
+		return
+	}
+	if m.known == nil {
+		m.known = map[source]bool{}
+	}
+	m.known[p.source] = true
 }
 
 // first counts a cost before an error is told, which may be nil. Its error is ErrUnread, or that.

@@ -57,3 +57,20 @@ func TestAMeterBoundsWhatIsCompiled(t *testing.T) {
 		}
 	}
 }
+
+// mutations: again that counts each time, and a compile that does not note what it counted.
+func TestAMeterCountsAnExpressionOnce(t *testing.T) {
+	const src, place = "[4711].map(x, x).size() == 1", `"${[4711].map(x, x).size() == 1}"`
+	pauses := 0
+	m := &Meter{Once: true, Pause: func() bool { pauses++; return true }}
+	if _, err := ConditionSteps(src, Metered(m)); err != nil {
+		t.Fatal(err)
+	}
+	took := m.took
+	if _, err := TemplateSteps([]byte("["+place+","+place+"]"), Metered(m)); err != nil || m.took != took || pauses != 1 {
+		t.Errorf("%v, %d units, and %d for the first one, with %d pauses", err, m.took, took, pauses)
+	}
+	if _, err := TemplateSteps([]byte(place), WithItem, Metered(m)); err != nil || m.took != 2*took {
+		t.Errorf("%v, %d units in another environment, and %d in the first one", err, m.took-took, took)
+	}
+}

@@ -19,10 +19,12 @@ const maxTypeDepth = 16
 // typeDepth is how deep the type of a part of an expression is by what the text says: of lists and
 // maps as they are written, and of functions that give one of what they are given. Where the
 // checker is to find out what an empty list is of, the type may be twice as deep.
-func typeDepth(tree ast.Expr) int {
-	var t typeDepths
+func typeDepth(tree ast.Expr) int { return typesOf(tree).most }
+
+func typesOf(tree ast.Expr) *typeDepths {
+	t := &typeDepths{known: map[int64]dynamic{}}
 	t.of(tree)
-	return t.most
+	return t
 }
 
 // measure is of a type.
@@ -39,7 +41,11 @@ const (
 	ofParts     dynamic = iota // nothing: it may have something in it
 	isDyn                      // dyn, of which a part is dyn
 	optionalDyn                // optional(dyn)
+	noParts                    // a text, a number or a bool
 )
+
+// unknown says whether what is in a type is dyn.
+func (d dynamic) unknown() bool { return d == isDyn || d == optionalDyn }
 
 // and is of a type that has both, or may be either.
 func (m measure) and(o measure) measure {
@@ -50,18 +56,27 @@ func (m measure) and(o measure) measure {
 func (m measure) in() measure { return measure{depth: m.depth + 1, open: m.open} }
 
 // typeDepths counts.
-type typeDepths struct{ most int }
+type typeDepths struct {
+	most  int
+	known map[int64]dynamic // by the number of a part, where something is known of it
+}
 
 func (t *typeDepths) of(e ast.Expr) measure {
 	m := t.kind(e)
 	t.most = max(t.most, m.depth)
+	if m.known != ofParts {
+		t.known[e.ID()] = m.known
+	}
 	return m
 }
 
 func (t *typeDepths) kind(e ast.Expr) measure {
 	switch e.Kind() {
 	case ast.LiteralKind:
-		return measure{open: e.AsLiteral() == types.NullValue} // stands for any optional
+		if e.AsLiteral() == types.NullValue {
+			return measure{open: true} // stands for any optional
+		}
+		return measure{known: noParts}
 	case ast.IdentKind: // see loopMacros; a name with @ is one of theirs
 		return measure{known: dynamicIf(!strings.HasPrefix(e.AsIdent(), "@"))}
 	case ast.SelectKind:
@@ -115,6 +130,9 @@ func (t *typeDepths) call(c ast.CallExpr) measure {
 			name = qualified(c.Target().AsIdent(), name)
 		}
 	}
+	if name == operators.Add {
+		return t.sum(args)
+	}
 	var first, all measure
 	for i, arg := range args {
 		m := t.of(arg)
@@ -128,13 +146,25 @@ func (t *typeDepths) call(c ast.CallExpr) measure {
 	return result(name, first, all)
 }
 
+// added is what is known of a sum. No list can be added to a text, say, and no text to a list.
+func added(a, b dynamic) dynamic {
+	switch {
+	case a == noParts || b == noParts:
+		return noParts
+	case a == isDyn && b == isDyn:
+		return isDyn
+	default:
+		return ofParts
+	}
+}
+
 // result is of what a function gives of a first argument, and of all.
 func result(name string, first, all measure) measure {
 	more, has := gives[name]
 	switch {
 	case !has:
 		return measure{known: dynamicIf(hides[name])}
-	case name == operators.OptSelect && first.known != ofParts:
+	case name == operators.OptSelect && first.known.unknown():
 		return measure{known: optionalDyn}
 	case name == operators.Index && first.known == isDyn,
 		(name == "orValue" || name == "value") && first.known == optionalDyn:
@@ -148,6 +178,15 @@ func result(name string, first, all measure) measure {
 	return all
 }
 
+// sum is of a sum of two.
+func (t *typeDepths) sum(args []ast.Expr) measure {
+	a, b := t.of(args[0]), t.of(args[1])
+	if known := added(a.known, b.known); known != ofParts {
+		return measure{known: known}
+	}
+	return a.and(b)
+}
+
 func dynamicIf(yes bool) dynamic {
 	if yes {
 		return isDyn
@@ -157,7 +196,7 @@ func dynamicIf(yes bool) dynamic {
 
 // selectedOf is of a field of what was measured.
 func selectedOf(m measure) measure {
-	if m.known != ofParts {
+	if m.known.unknown() {
 		return m
 	}
 	return lookedInto(m, 0)

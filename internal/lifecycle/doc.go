@@ -136,7 +136,9 @@
 // pass before gave, with a hash of what each place saw: equal sights give equal values. A Quick
 // decision stops where it would be noticed, and a Glance before the first expression; the shell
 // makes the same decision again then, or none. To compile counts, too: a new run whose expressions
-// take longer than MaxQuickSpecCost is left as it is, without a status.
+// take longer than MaxQuickSpecCost is left as it is, without a status. A Quick decision also
+// compiles no more than MaxQuickCompiled: what reads an output that is not loaded yet is compiled,
+// and not evaluated.
 //
 // # Child runs
 //

@@ -165,3 +165,91 @@ func TestAQuickDecisionLeavesAListThatReadsOutputs(t *testing.T) {
 		t.Errorf("whole: %+v", whole.Status.Steps[2])
 	}
 }
+
+// readsStored is a run whose first step has its output in the object store, which the conditions
+// of the others read. condition gives the rest of the one of a step.
+func readsStored(t *testing.T, steps int, condition func(i int) string) *v1alpha1.WorkflowRun {
+	t.Helper()
+	all := []v1alpha1.Step{newStep("a")}
+	for i := range steps {
+		all = append(all, newStep(fmt.Sprintf("s%d", i), after("a"), when("steps.a.output == 1 && "+condition(i))))
+	}
+	run := newRun(all...)
+	run.Spec.MaxParallelSteps = int32(steps)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Evaluated: &Evaluated{Valid: true}})
+	run.Status = persisted(t, &[]Decision{Decide(in)}[0].Status)
+	s := &run.Status.Steps[0]
+	s.Phase, s.CompletedAt, s.OutputRef = v1alpha1.StepSucceeded, s.DispatchedAt, reference(protocol.NewOutputRef(job("a", 1), []byte("1")))
+	return run
+}
+
+// What reads an output that is not loaded yet is compiled to find that out, and is not evaluated.
+//
+// mutations: a meter of a quick decision without a bound, one that is made anew for each
+// expression, Wanted, readsOf, withItems or List that takes what is not compiled for a mistake, and
+// a desk that has the bound.
+func TestAQuickDecisionCompilesLittleOfWhatReadsStoredOutputs(t *testing.T) {
+	sums := strings.Repeat("+[]", 95)
+	for name, c := range map[string]struct {
+		steps    int
+		text     func(i int) string
+		compiled int // at most, by a quick decision
+		cut      bool
+	}{
+		"each takes long":     {50, func(i int) string { return fmt.Sprintf("[%d]%s != []", i, sums) }, 0, true},
+		"together they do":    {60, func(i int) string { return fmt.Sprintf("[%d].map(x, x + 1).map(x, x + 2).size() == 1", i) }, 30, true},
+		"none does":           {20, func(i int) string { return fmt.Sprintf("run.name != '%d'", i) }, 20, false},
+		"one stands all over": {60, func(int) string { return "[7].map(x, x + 1).map(x, x + 2).size() == 1" }, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run, pauses := readsStored(t, c.steps, c.text), 0
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Second), Lock: held(1), Quick: true, Pause: func() { pauses++ }})
+			for _, state := range []string{"cold", "warm"} { // what others compiled makes no difference
+				pauses = 0
+				if out := Decide(in); out.Cut != c.cut || pauses > c.compiled || (len(out.Needs.Load) > 0) != (c.compiled > 0) || out.Status.Steps[1].Phase != v1alpha1.StepPending {
+					t.Errorf("quick, %s: cut %t, %d compiled, needs %+v, %+v", state, out.Cut, pauses, out.Needs, out.Status.Steps[1])
+				}
+			}
+			pauses, in.Quick = 0, false
+			if out := Decide(in); out.Cut || len(out.Needs.Load) != 1 || pauses < min(c.compiled, c.steps) {
+				t.Errorf("whole: cut %t, %d compiled, needs %+v", out.Cut, pauses, out.Needs)
+			}
+			in.Payloads = Payloads{out0(run): {Data: []byte("1")}}
+			if out := Decide(in); len(out.Dispatch) == 0 {
+				t.Errorf("with what it reads: %+v", out.Status.Steps[1])
+			}
+		})
+	}
+}
+
+// out0 names the output of the first step.
+func out0(run *v1alpha1.WorkflowRun) string { return run.Status.Steps[0].OutputRef.Name }
+
+// A quick decision takes no list, input, output of a run or key for a mistake because it does not
+// compile it.
+//
+// mutations: those of the test above.
+func TestWhatAQuickDecisionDoesNotCompileIsNoMistake(t *testing.T) {
+	sums := "[%d]" + strings.Repeat("+[]", 95)
+	for i, c := range []struct {
+		name string
+		step func(text string) v1alpha1.Step
+	}{
+		{"an input", func(s string) v1alpha1.Step { return newStep("s", input(`{"x":"${`+s+`}"}`)) }},
+		{"a list", func(s string) v1alpha1.Step { return newStep("s", forEach("${"+s+"}", 1, v1alpha1.Collect)) }},
+		{"the input of items", func(s string) v1alpha1.Step {
+			return newStep("s", forEach("${[1]}", 1, v1alpha1.Collect), input(`{"x":"${`+s+`}"}`))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := letIn(Input{Run: newRun(c.step(fmt.Sprintf(sums, 1000+i))), Now: epoch, Lock: held(1), Quick: true, Evaluated: &Evaluated{Valid: true}})
+			if out := Decide(in); !out.Cut || len(out.Dispatch) > 0 || len(out.Status.Steps) != 1 || out.Status.Steps[0].Phase != v1alpha1.StepPending {
+				t.Errorf("quick: cut %t, %+v", out.Cut, out.Status)
+			}
+			in.Quick = false
+			if out := Decide(in); out.Cut || len(out.Dispatch) != 1 {
+				t.Errorf("whole: cut %t, %+v", out.Cut, out.Status)
+			}
+		})
+	}
+}

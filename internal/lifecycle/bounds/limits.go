@@ -44,6 +44,7 @@ const (
 	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec, also in the webhook, and of outputs in status: tools that list runs read it
 	MaxDecisionCost  = expr.MaxCost                       // what expressions may take in one pass before the others wait for the next one; at a desk, more
 	MaxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms
+	MaxQuickCompiled = 2 * MaxQuickCost                   // of what a quick decision compiles, evaluated or not: of those that MaxQuickCost lets begin, the last one may take as much again
 	MaxQuickSpecCost = expr.MaxCost                       // of the expressions of a spec that a quick decision compiles at first sight: some 50 ms, 100 at most, once in a run's life
 	MaxPatternsCost  = expr.MaxCost * 2 / 3               // to compile the patterns of a Workflow's parameters, once in a run's life, and when it is created: 15 to 50 ms at most
 	MaxMatchCost     = expr.MaxCost                       // and to match the inputs of a run with them: 10 ms as a rule

@@ -25,6 +25,7 @@ type Evaluations struct {
 	Quick  bool        // only so much that nobody notices
 	Pause  func()      // called now and then by what takes long; nil: never
 	More   func() bool // whether another one may be, though those so far took what a decision may; nil: always
+	meter  *expr.Meter // of what is compiled; nil: nothing was
 }
 
 // Enough says whether what is not known has to wait.
@@ -45,14 +46,29 @@ func (e *Evaluations) limit() int {
 }
 
 // metered has what takes long pause while expressions are compiled. What that costs is counted
-// where they are evaluated.
+// where they are evaluated. Not so for one that reads what is not loaded yet, which is compiled to
+// find that out: so a quick decision stops before it compiles more than it may.
 func (e *Evaluations) metered() expr.Option {
-	return expr.Metered(&expr.Meter{Pause: func() bool {
-		if e.Pause != nil {
-			e.Pause()
+	if e.meter == nil {
+		e.meter = &expr.Meter{Once: true, Pause: func() bool {
+			if e.Pause != nil {
+				e.Pause()
+			}
+			return true
+		}}
+		if e.Quick {
+			e.meter.Most = bounds.MaxQuickCompiled
 		}
-		return true
-	}})
+	}
+	return expr.Metered(e.meter)
+}
+
+// unread says ErrEnough for an expression that a quick decision does not compile.
+func unread(err error) error {
+	if errors.Is(err, expr.ErrUnread) {
+		return ErrEnough
+	}
+	return err
 }
 
 // tooLarge says whether a template is one that a quick decision does not even compile.

@@ -133,19 +133,33 @@ func (v *View) leavesOut(i int) bool {
 }
 
 // withItems are some outputs, and those that the inputs and the locks of the items of step i read.
-func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
+// Its error is ErrEnough: not all of them are known.
+func (v *View) withItems(i int, reads expr.Outputs) (expr.Outputs, error) {
 	step := &v.plan.Steps[i]
 	for _, raw := range [][]byte{bounds.Raw(step.Job.Input), dag.LockTemplate(step.ForEach.Locks...)} {
 		if v.Done.tooLarge(len(raw)) {
 			continue // nor is it rendered
 		}
 		more, err := expr.TemplateOutputs(raw, expr.WithItem, v.Done.metered())
+		if errors.Is(err, expr.ErrUnread) {
+			return reads, ErrEnough
+		}
 		if err != nil {
 			continue // ItemRenderer and ItemLocks say so
 		}
 		reads = expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
 	}
-	return reads
+	return reads, nil
+}
+
+// loadedWithItems is loaded for what the list of step i reads, and its items: both are read
+// together when a job is rendered again.
+func (v *View) loadedWithItems(i int, reads expr.Outputs) error {
+	all, err := v.withItems(i, reads)
+	if err != nil {
+		return err
+	}
+	return v.loaded(v.plan.Sees(i), all)
 }
 
 // ListName names the items of step i by their expression, and by all that it sees. A decision that
@@ -165,11 +179,10 @@ func (v *View) List(i int) ([]any, error) {
 		return nil, ErrEnough // else nobody would know whether all of it finds room together
 	}
 	if err == nil {
-		// Both are read together when a job is rendered again.
-		err = v.loaded(v.plan.Sees(i), v.withItems(i, reads))
+		err = v.loadedWithItems(i, reads)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("forEach.items: %w", err)
+		return nil, fmt.Errorf("forEach.items: %w", unread(err))
 	}
 	vars, err := v.varsOf(i, reads)
 	if err != nil {

@@ -95,7 +95,8 @@ func (r *Rendering) Budget(quick bool) {
 		return
 	}
 	r.view.Done.Quick, r.view.Done.More = quick, func() bool { return r.made == 0 }
-	clear(r.items) // each expression of theirs has the limit that there was
+	clear(r.items)          // each expression of theirs has the limit that there was
+	r.view.Done.meter = nil // so has the meter
 }
 
 // Pause has a function called now and then by what takes long; nil: none is.
@@ -191,5 +192,6 @@ func (r *Rendering) reads(i, item int) (expr.Outputs, error) {
 		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), append(dag.WithItem(step), metered)...)
 	}
 	reads, err := expr.ListOutputs(step.ForEach.Items, metered)
-	return r.view.withItems(i, reads), err
+	all, lacks := r.view.withItems(i, reads)
+	return all, errors.Join(err, lacks)
 }

@@ -162,7 +162,7 @@ func (v *View) Wanted(i int) (bool, error) {
 			err = v.loaded(v.plan.Sees(i), reads)
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("when: %w", err)
+			return nil, 0, fmt.Errorf("when: %w", unread(err))
 		}
 		return v.wantedBy(i, reads)
 	})
@@ -193,7 +193,7 @@ func (v *View) Render(i int) (json.RawMessage, error) {
 func (v *View) readsOf(sees []int, raw []byte, with ...expr.Option) (expr.Outputs, error) {
 	reads, err := expr.TemplateOutputs(raw, append(with, v.Done.metered())...)
 	if err != nil {
-		return reads, err
+		return reads, unread(err)
 	}
 	return reads, v.loaded(sees, reads)
 }

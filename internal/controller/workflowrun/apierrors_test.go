@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
@@ -175,7 +176,7 @@ var _ = Describe("the API server", func() {
 		before := writes("refused")
 		for began := w.clock.Now(); w.clock.Since(began) < time.Hour; {
 			w.clock.Step(max(time.Second, r.mustPass(ctx, run).RequeueAfter))
-			w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"annotations":{"%smark":"%d"}}}`, ownPrefix, w.clock.Now().Unix()))
+			w.patch(ctx, run, fmt.Sprintf(`{"metadata":{"annotations":{"%smark":"%d"}}}`, passes.OwnPrefix, w.clock.Now().Unix()))
 			r.mustPass(ctx, run) // it was woken
 		}
 		Expect(writes("refused") - before).To(And(BeNumerically(">=", 15), BeNumerically("<=", 22)))

@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 )
 
@@ -181,35 +181,18 @@ func putUnchanged(ctx context.Context, p *pass) (answer asItIs, err error) {
 // overtaken says that a write was refused for what others did to the run.
 func overtaken(err error) bool { return apierrors.IsNotFound(err) || isStaleWriter(err) }
 
-// ownPrefix begins the annotations that the operator reads and writes.
-const ownPrefix = "syncopate.dev/"
-
 // edited says whether somebody changed a run, or metadata of it that a policy may look at, or that
 // takes room. What the operator marks is no edit.
 func edited(was, now metav1.Object) bool {
 	return was.GetGeneration() != now.GetGeneration() || was.GetUID() != now.GetUID() ||
 		!maps.Equal(was.GetLabels(), now.GetLabels()) || !slices.Equal(was.GetFinalizers(), now.GetFinalizers()) ||
-		!equality.Semantic.DeepEqual(was.GetOwnerReferences(), now.GetOwnerReferences()) || !maps.Equal(notOurs(was), notOurs(now))
-}
-
-// notOurs are the annotations of others.
-func notOurs(o metav1.Object) map[string]string {
-	ours := func(k, _ string) bool { return strings.HasPrefix(k, ownPrefix) }
-	annotations := o.GetAnnotations()
-	for k, v := range annotations {
-		if ours(k, v) {
-			annotations = maps.Clone(annotations)
-			maps.DeleteFunc(annotations, ours)
-			break
-		}
-	}
-	return annotations
+		!equality.Semantic.DeepEqual(was.GetOwnerReferences(), now.GetOwnerReferences()) || !maps.Equal(passes.NotOurs(was.GetAnnotations()), passes.NotOurs(now.GetAnnotations()))
 }
 
 // editable is a hash of what others may edit of a run.
 func editable(run *v1alpha1.WorkflowRun) uint64 {
 	h := fnv.New64a()
-	for _, texts := range []map[string]string{run.Labels, notOurs(run)} {
+	for _, texts := range []map[string]string{run.Labels, passes.NotOurs(run.Annotations)} {
 		for _, k := range slices.Sorted(maps.Keys(texts)) {
 			fmt.Fprintf(h, "%q%q", k, texts[k])
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -27,7 +28,7 @@ func TestEditsOfMetadataWakeARun(t *testing.T) {
 		o := aRun("1")
 		o.Labels = map[string]string{"a": "1", "b": "2"}
 		o.OwnerReferences = []metav1.OwnerReference{{Name: "first", UID: "o", Controller: new(true)}}
-		o.Annotations = map[string]string{"note": "x", ownPrefix + "look": "1"}
+		o.Annotations = map[string]string{"note": "x", passes.OwnPrefix + "look": "1"}
 		edit(o)
 		return o
 	}
@@ -36,8 +37,8 @@ func TestEditsOfMetadataWakeARun(t *testing.T) {
 		wakes bool
 	}{
 		"nothing":               {func(*v1alpha1.WorkflowRun) {}, false},
-		"a mark":                {func(o *v1alpha1.WorkflowRun) { o.Annotations[ownPrefix+"look"] = "2" }, false},
-		"a mark taken away":     {func(o *v1alpha1.WorkflowRun) { delete(o.Annotations, ownPrefix+"look") }, false},
+		"a mark":                {func(o *v1alpha1.WorkflowRun) { o.Annotations[passes.OwnPrefix+"look"] = "2" }, false},
+		"a mark taken away":     {func(o *v1alpha1.WorkflowRun) { delete(o.Annotations, passes.OwnPrefix+"look") }, false},
 		"a label taken away":    {func(o *v1alpha1.WorkflowRun) { delete(o.Labels, "b") }, true},
 		"another value":         {func(o *v1alpha1.WorkflowRun) { o.Labels["b"] = "3" }, true},
 		"an annotation":         {func(o *v1alpha1.WorkflowRun) { o.Annotations["note"] = "y" }, true},

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
@@ -114,7 +115,7 @@ func (st *State) stops() bool { return st.probes() || st.fullByNow() }
 // edited tries at once what was refused before the run was edited. An annotation counts: little of
 // the spec can change once the run is admitted. Those of the operator do not: it marks runs.
 func (st *State) edited(run *v1alpha1.WorkflowRun) {
-	annotations := notOurs(run.Annotations)
+	annotations := passes.NotOurs(run.Annotations)
 	if st.generation == run.Generation && maps.Equal(st.annotations, annotations) {
 		return
 	}
@@ -123,17 +124,6 @@ func (st *State) edited(run *v1alpha1.WorkflowRun) {
 		b.again, b.tries = time.Time{}, 0
 		st.of[name] = b
 	}
-}
-
-// notOurs are the annotations of others than the operator.
-func notOurs(all map[string]string) map[string]string {
-	others := map[string]string{}
-	for key, value := range all {
-		if !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
-			others[key] = value
-		}
-	}
-	return others
 }
 
 // put remembers what is known of a child.

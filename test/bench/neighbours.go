@@ -43,7 +43,7 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 		}
 	}
 	r.note("One run of the kind is under way at a time, as large as it may be, and when it ends the next; of all together one of each. The sentences above tell what kinds are, also where they name many.")
-	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, %s later, and all that %d times. What had not ended %s after the last one counts so.",
+	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s, at a random moment of it; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, %s later, and all that %d times. What had not ended %s after the last one counts so.",
 		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, lull, quietTurns, neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is changes of owner beside a tenant who does no harm, as many or some more, for as long: neighbours feel a change, whoever is to blame.")
 	r.note("Elsewhere: the same harm for %s, in the middle, in another installation on the same machine, with an API server, NATS, Redis and an operator of its own, which are there for that time only. What neighbours wait then is the machine's part.", st.quietTime())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -172,7 +173,9 @@ func (l Latencies) String() string {
 	return text
 }
 
-// Measure creates runs at the pace for a time, waits for their ends, and deletes them.
+// Measure creates runs at the pace for a time, waits for their ends, and deletes them. Each is created
+// at some moment of its own part of that time: else what comes at a multiple of the pace, as changes
+// of owner do, would meet all runs at the same stage, by chance at one where it costs nothing.
 func (n *Neighbours) Measure(ctx context.Context, d, patience time.Duration) (Latencies, error) {
 	n.round++
 	created, err := n.createAtPace(ctx, d)
@@ -201,6 +204,7 @@ func (n *Neighbours) createAtPace(ctx context.Context, d time.Duration) (map[str
 		case <-ctx.Done():
 		}
 		all.Go(func() {
+			linger(ctx, rand.N(n.pace)) //nolint:gosec // when a run is created is no secret
 			run := n.chain(i)
 			at := time.Now()
 			err := n.create(ctx, run)

@@ -40,7 +40,8 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 		Client: live, Namespace: o.namespace, Installation: a.installation, Prefix: o.nats.prefix,
 		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit,
 		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: figures,
-		Timing: ownership.Timing{Lease: o.lease},
+		Timing:          ownership.Timing{Lease: o.lease},
+		InstallationNow: func(ctx context.Context) (string, error) { return installationOf(ctx, live) },
 	}), nil
 }
 

@@ -200,7 +200,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers}, // nobody asks for managedFields, and runs are many
+		Cache:                         cached(informers),
 		Metrics:                       o.metrics(),
 		HealthProbeBindAddress:        "0", // probes answers
 		PprofBindAddress:              o.pprofAddr,

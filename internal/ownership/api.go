@@ -28,6 +28,8 @@ type api struct {
 	namespace string
 	scope     scope
 	timeout   time.Duration
+	// now reads whose cluster the API server is; nil: nobody can.
+	now func(context.Context) (string, error)
 }
 
 // look reads the object. Where it is garbage it says why, and the Look has no Effective.
@@ -47,6 +49,9 @@ func (a *api) look(ctx context.Context, now func() rules.Time) (l rules.Look, wh
 	l.Version = object.ResourceVersion
 	e, err := decode(&object, a.scope)
 	switch {
+	case errors.Is(err, errForeign):
+		why, err = a.foreign(ctx, err)
+		return l, why, err
 	case errors.Is(err, ErrOtherInstallation) || errors.Is(err, errNewer):
 		return l, nil, err
 	case err != nil:
@@ -54,6 +59,23 @@ func (a *api) look(ctx context.Context, now func() rules.Time) (l rules.Look, wh
 	}
 	l.Effective = &e
 	return l, nil, nil
+}
+
+// foreign says what an object of another cluster is. Nobody of another cluster writes to this API
+// server, so it was copied, as a restore of the namespace does: it is garbage, and why is the cause.
+// Or the API server has become that of another cluster under this process, which has to end then.
+func (a *api) foreign(ctx context.Context, theirs error) (why, err error) {
+	if a.now == nil {
+		return nil, theirs
+	}
+	is, err := a.now(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("whose are the owners of partitions: %w", err)
+	case is != a.scope.installation:
+		return nil, fmt.Errorf("%w; this cluster is %q now", theirs, is)
+	}
+	return fmt.Errorf("they were copied here: %w", theirs), nil
 }
 
 // write replaces the version base, or creates the object where base is empty. The answer is as good

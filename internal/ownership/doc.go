@@ -71,6 +71,9 @@
 // the whole of Lease, when whoever acts has said so or has stopped. What is not covered: an old
 // copy of the object that is put back, while a process starts that has not seen the newer one.
 //
+// An object of another cluster was copied here, and is written anew in the same way. If the API
+// server has become that of another cluster, the process ends.
+//
 // An object in a format that is newer than this version knows is not written anew, whatever its
 // checksum is. Whoever finds it owns nothing, and says so in its log. It renews its Lease no more
 // until the object is another, so members of the newer version take its partitions.
@@ -91,7 +94,10 @@
 // Members may have Leases of other lengths, while a rollout changes that. A member waits for
 // another one as long as the longer of the two.
 //
-// While somebody holds the Lease of leader election, members own nothing.
+// While somebody holds the Lease of leader election, members own nothing. Each says so on its own
+// Lease, and is given nothing: one may look later than the others, or not be able to. What such a
+// member has it gives to those that are not blocked. The owner of the singletons gives up the lead of
+// a leader that is gone.
 //
 // # Cost
 //

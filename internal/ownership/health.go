@@ -60,6 +60,8 @@ func (h *health) cause(now rules.Time, session bool) string {
 		return UnfitProbation
 	case h.marked || !session:
 		return UnfitStarting
+	case h.blocked: // others may not be: they have not looked yet, or this member cannot
+		return UnfitBlocked
 	}
 	return ""
 }

@@ -80,4 +80,9 @@ func TestAMemberSaysWhyItIsUnfit(t *testing.T) {
 	says(true, UnfitProbation)
 	at += h.lease
 	says(true, UnfitDependency)
+	h = newHealth(Options{LeaderLease: "leader"}, Timing{}.or())
+	says(false, UnfitStarting)
+	says(true, UnfitBlocked)
+	h.blocked = false
+	says(true, "")
 }

@@ -25,6 +25,10 @@ type Options struct {
 	Namespace string
 	// Installation and Prefix say whose partitions they are. A Keeper with others refuses to start.
 	Installation, Prefix string
+	// InstallationNow reads whose cluster the API server is, to tell owners that were copied from
+	// another one, and are written anew, from an API server that has become another one, where Start
+	// ends. nil: it always ends.
+	InstallationNow func(context.Context) (string, error)
 	// Member is the name of this process, and of no other, ever: the name of its pod and something
 	// random. It is part of the name of a Lease: 1 to 200 of a-z, 0-9, -, .
 	Member string
@@ -144,7 +148,7 @@ func New(o Options) *Keeper {
 	k.until.Store(&validity{})
 	k.known.Store(&rules.Effective{})
 	k.hands = &hands{handler: o.Handler, more: make(chan struct{}, 1), idle: true}
-	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4}
+	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4, now: o.InstallationNow}
 	k.publish(0) // it may never be started: its gauges must not say then that all is well
 	return k
 }
@@ -312,7 +316,7 @@ func (k *Keeper) publish(now rules.Time) {
 			owned++
 		}
 		k.owned[p].Store(mine)
-		if session == 0 || p >= len(known.Claims) || known.Claims[p].Owner == "" || k.member.Gone(known.Claims[p].Owner) {
+		if session == 0 || p >= len(known.Claims) || nobodyWorksFor(k, known.Claims[p].Owner) {
 			unowned++
 		}
 	}
@@ -321,6 +325,11 @@ func (k *Keeper) publish(now rules.Time) {
 	k.opts.Metrics.owned.Set(float64(owned))
 	k.opts.Metrics.unowned.Set(float64(unowned))
 	k.opts.Metrics.members.Set(float64(len(k.member.Eligible())))
+}
+
+// nobodyWorksFor says whether an owner works on nothing, as far as this member knows. Needs mu.
+func nobodyWorksFor(k *Keeper, owner string) bool {
+	return owner == "" || k.member.Gone(owner) || (owner == k.opts.Member && k.health.blocked)
 }
 
 func (k *Keeper) count() (n int) {

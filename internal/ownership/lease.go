@@ -39,6 +39,9 @@ const (
 	UnfitProbation = "probation"
 	// UnfitStarting is its value where the member has not begun yet, or begins again.
 	UnfitStarting = "starting"
+	// UnfitBlocked is its value where the member does nothing while somebody holds LeaderLeaseName,
+	// or as long as it cannot read whether somebody does.
+	UnfitBlocked = "leader"
 )
 
 var memberPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
@@ -200,31 +203,4 @@ func lasts(l *coordinationv1.Lease, otherwise time.Duration) time.Duration {
 		return time.Duration(min(max(1, *s), mostSeconds)) * time.Second
 	}
 	return otherwise
-}
-
-// leader watches the Lease of --ownership=leader.
-type leader struct {
-	name    string
-	version string
-	since   rules.Time
-}
-
-// holds says whether somebody holds leader election: there is a holder, and the Lease changed
-// within its duration, as observed here.
-func (l *leader) holds(ctx context.Context, c client.Reader, namespace string, now rules.Time) (bool, error) {
-	var lease coordinationv1.Lease
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: l.name}, &lease)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read the Lease of leader election: %w", err)
-	}
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return false, nil
-	}
-	if version := string(lease.UID) + versionSeparator + lease.ResourceVersion; version != l.version {
-		l.version, l.since = version, now
-	}
-	return now-l.since < lasts(&lease, 15*time.Second), nil
 }

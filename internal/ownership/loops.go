@@ -191,12 +191,12 @@ func (k *Keeper) round(ctx context.Context) error {
 	return k.write(ctx)
 }
 
-// chores asks for leader election, and buries the dead, until ctx ends. No session depends on
-// either.
+// chores asks for leader election, gives up the lead of who is gone, and buries the dead, until ctx
+// ends. No session depends on any of these.
 func (k *Keeper) chores(ctx context.Context) {
 	other := &leader{name: k.opts.LeaderLease}
 	for failed := 0; ; {
-		switch err := errors.Join(k.lookForLeader(ctx, other), k.bury(ctx)); {
+		switch err := errors.Join(k.lookForLeader(ctx, other), freeLead(ctx, k, other), k.bury(ctx)); {
 		case err == nil || ctx.Err() != nil:
 			failed = 0
 		default:

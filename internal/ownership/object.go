@@ -35,6 +35,10 @@ var errGarbage = errors.New("not a document of ownership")
 // this one does not know. It is left alone.
 var errNewer = errors.New("a newer version of the operator wrote the owners of partitions")
 
+// errForeign is the cause where the object is of another cluster. It is an ErrOtherInstallation,
+// unless it was copied here.
+var errForeign = fmt.Errorf("%w: that of another cluster", ErrOtherInstallation)
+
 // document is the object as JSON: names once, and per partition the index of its owner, or -1, and
 // its term.
 type document struct {
@@ -79,15 +83,19 @@ func encode(namespace string, s scope, e rules.Effective) (*corev1.ConfigMap, er
 func checksum(raw []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(raw)) }
 
 // decode reads the object. It returns errGarbage where it is none of ours, errNewer where it has a
-// later format, and ErrOtherInstallation where it is of another scope.
+// later format, ErrOtherInstallation where it is of another scope, and errForeign where that is of
+// another cluster.
 func decode(object *corev1.ConfigMap, s scope) (rules.Effective, error) {
 	d, err := parse(object)
 	if err != nil {
 		return rules.Effective{}, err
 	}
-	if d.Installation != s.installation || d.Prefix != s.prefix {
-		return rules.Effective{}, fmt.Errorf("%w: ConfigMap %s/%s is of installation %q with prefix %q, this process of %q with %q",
-			ErrOtherInstallation, object.Namespace, ObjectName, d.Installation, d.Prefix, s.installation, s.prefix)
+	switch {
+	case d.Installation != s.installation:
+		return rules.Effective{}, fmt.Errorf("%w: ConfigMap %s/%s is of %q, and this replica of %q", errForeign, object.Namespace, ObjectName, d.Installation, s.installation)
+	case d.Prefix != s.prefix:
+		return rules.Effective{}, fmt.Errorf("%w: ConfigMap %s/%s is of replicas with --nats-prefix %q, and this one has %q: "+
+			"give all replicas of a namespace the same, or, if none has the other any more, delete it", ErrOtherInstallation, object.Namespace, ObjectName, d.Prefix, s.prefix)
 	}
 	return d.effective()
 }

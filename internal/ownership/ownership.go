@@ -20,7 +20,8 @@ var (
 	// partition no more. There is no use in trying again here.
 	ErrNotOwned = errors.New("the partition is not owned by this replica")
 	// ErrOtherInstallation is returned by Start where the owners of partitions belong to another
-	// installation, or to another prefix of subjects. Trying again does not help.
+	// prefix of subjects, or the API server has become that of another cluster. Trying again in the
+	// same process does not help.
 	ErrOtherInstallation = errors.New("the partitions belong to another installation")
 )
 

@@ -203,6 +203,7 @@ func TestShards_WhyAReplicaIsGivenNothing(t *testing.T) {
 		ownership.UnfitDependency: "  does not reach Redis or NATS\n",
 		ownership.UnfitProbation:  "  has lost its Lease too often, and is given no partitions for a while\n",
 		ownership.UnfitStarting:   "  has not begun, or begins again\n",
+		ownership.UnfitBlocked:    "  does nothing while the Lease syncopate-manager has a holder, or while it cannot read that Lease\n",
 	} {
 		lease := leaseOf("pod-a.one", 2*time.Second)
 		lease.Annotations = map[string]string{ownership.UnfitAnnotation: cause}

@@ -32,6 +32,10 @@
 // nothing of a list with such an object in it. That is what happens without the webhook, while it
 // is down and may be passed over, and to runs that a match condition leaves out.
 //
+// So is a spec that is larger than a run may have, and more than 64 KiB of labels, finalizers and
+// owner references together: each replica keeps all runs in memory. Edits of a run's metadata are
+// not seen.
+//
 // So are inputs of a run that follows a Workflow, if they do not fit its parameters. Four runs at a
 // time are looked at, which namespaces share. A run that had no turn after a third of its time is
 // let in unseen, as it is without the webhook: the operator ends it as InvalidSpec.

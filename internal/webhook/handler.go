@@ -104,6 +104,9 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	if field, bound := tooDeep(&run.Spec); field != "" {
 		return invalid(field, bound)
 	}
+	if why := tooLarge(run); why != "" {
+		return wrong([]string{why})
+	}
 	a := h.ofRun(ctx, req, run)
 	if a.code == 0 {
 		a.warnings = warningsOf(run)

@@ -281,3 +281,40 @@ func (w *world) awaitOwner(a *v1alpha1.StepApproval, want metav1.OwnerReference)
 	}
 	w.t.Fatal("the decision has no owner")
 }
+
+// The cache has no labels, annotations and finalizers of decisions.
+// mutation: a patch of all that differs from the stored object makes this fail.
+func TestWhatTheCacheDoesNotHaveStays(t *testing.T) {
+	w := newWorld(t)
+	run := w.run("report")
+	a := &v1alpha1.StepApproval{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.ns, Name: "yes", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"x.example/y"},
+	}}
+	a.Spec = v1alpha1.StepApprovalSpec{Run: run.Name, RunUID: string(run.UID), Step: "publish", Approver: "eve", Decision: v1alpha1.Approve}
+	if err := w.client.Create(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, o, opts...)
+			o.SetLabels(nil)
+			o.SetAnnotations(nil)
+			o.SetFinalizers(nil)
+			return err
+		},
+	})
+	if _, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
+		t.Fatal(err)
+	}
+	stands := &v1alpha1.StepApproval{}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(a), stands); err != nil {
+		t.Fatal(err)
+	}
+	if len(stands.OwnerReferences) != 1 || stands.Labels["a"] != "b" || stands.Annotations["c"] != "d" || len(stands.Finalizers) != 1 {
+		t.Errorf("it is %+v", stands.ObjectMeta)
+	}
+	stands.Finalizers = nil
+	if err := w.client.Update(t.Context(), stands); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -94,13 +94,21 @@ func (v *validator) sizes() []string {
 	case n > bounds.MaxSteps:
 		return []string{fmt.Sprintf("spec.steps: %d steps, those of spec.finally included, more than %d", n, bounds.MaxSteps)}
 	}
-	if n := specBytes(spec, p); n > bounds.MaxSpecBytes {
-		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, bounds.MaxSpecBytes)}
+	if why := TooLarge(v.run, p); why != "" {
+		return []string{why}
 	}
 	if n := p.ChildRuns(); n > v.nest.Below {
 		return []string{fmt.Sprintf("spec.steps: %d steps are runs, and %d runs may be below this one: %d are below the run at the top at most, in equal shares", n, v.nest.Below, bounds.MaxRunsBelow)}
 	}
 	return nil
+}
+
+// TooLarge says why the spec of a run is too large to be looked at; empty: it is not.
+func TooLarge(run *v1alpha1.WorkflowRun, p *Plan) string {
+	if n := specBytes(&run.Spec, p); n > bounds.MaxSpecBytes {
+		return fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, bounds.MaxSpecBytes)
+	}
+	return ""
 }
 
 func locksBytes(requests []v1alpha1.LockRequest) (n int) {

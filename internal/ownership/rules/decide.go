@@ -185,8 +185,10 @@ func (m *Member) ownerOf(p int, desired string, now Time) (owner string, change 
 		return m.name, c.Owner == "" // it was made anew: whoever acts says so
 	case at.stage == draining && m.without(ruleLoseBeforeWrite):
 		return desired, c.Owner == m.name
-	case at.stage != idle || m.mark.Blocked || m.held(now):
+	case at.stage != idle || m.held(now):
 		return "", false
+	case m.mark.Blocked: // it works on nothing, and others may: they have not looked yet, or this member cannot
+		return desired, c.Owner == m.name && desired != m.name && m.mayMove(now) && m.giveable(p, now)
 	case c.Owner == m.name:
 		return desired, m.giveable(p, now)
 	}
@@ -195,9 +197,9 @@ func (m *Member) ownerOf(p int, desired string, now Time) (owner string, change 
 
 // giveable says whether an own entry on which nobody acts may be written again, for any member that
 // a list shows: a fresh one, or one that was sent after the work had ended. An older list may have
-// one that has left. What was given a moment ago is accepted instead.
+// one that has left. What was given a moment ago is accepted instead, but by who leaves or is blocked.
 func (m *Member) giveable(p int, now Time) bool {
-	void := m.known.Claims[p].Term <= m.places[p].void || m.mark.Leaving
+	void := m.known.Claims[p].Term <= m.places[p].void || m.mark.Leaving || m.mark.Blocked
 	return void && !m.wantsListFor(p, now) && !m.without(ruleOwnVoid)
 }
 

@@ -118,7 +118,7 @@ var memberEvents = []ofMember{
 	}},
 	{"is blocked, or not any more", func(w *world, p *process) bool { return w.left.blocks > 0 && !p.m.mark.Leaving }, func(w *world, p *process, _ int) bool {
 		w.left.blocks--
-		p.m.Marked(Mark{Blocked: !p.m.mark.Blocked}, w.now)
+		p.m.Marked(Mark{Blocked: !p.m.mark.Blocked, Unfit: !p.m.mark.Blocked}, w.now)
 		return true
 	}},
 }
@@ -209,7 +209,7 @@ func (w *world) renew(p *process, i int) bool {
 		return true
 	}
 	l.rv++
-	l.leaving = p.m.mark.Leaving
+	l.leaving, l.unfit = p.m.mark.Leaving, p.m.mark.Unfit
 	return true
 }
 
@@ -252,7 +252,7 @@ func (w *world) list(p *process, _ int) bool {
 	p.call, p.list = listCall, List{Sent: w.now}
 	for i, l := range w.leases {
 		if l.uid > 0 {
-			p.list.Leases = append(p.list.Leases, Lease{Name: names[i], Version: versionOf(l), Leaving: l.leaving, Lasts: w.procs[i].m.Lease})
+			p.list.Leases = append(p.list.Leases, Lease{Name: names[i], Version: versionOf(l), Leaving: l.leaving, Unfit: l.unfit, Lasts: w.procs[i].m.Lease})
 		}
 	}
 	return true

@@ -25,8 +25,8 @@ type served struct {
 
 // leaseOf is a Lease at the API server; uid 0: there is none.
 type leaseOf struct {
-	uid, rv int
-	leaving bool
+	uid, rv        int
+	leaving, unfit bool
 }
 
 // call is what a member's loop waits for.
@@ -277,7 +277,7 @@ func (k *keyer) object() {
 	}
 	k.put(int64(k.w.origins))
 	for i, l := range k.w.leases {
-		k.flag(l.uid > 0, l.uid == k.w.procs[i].uid, l.leaving)
+		k.flag(l.uid > 0, l.uid == k.w.procs[i].uid, l.leaving, l.unfit)
 	}
 }
 
@@ -328,7 +328,7 @@ func (k *keyer) call(i int) {
 			n := slices.Index(names, l.Name)
 			k.put(int64(n))
 			k.version(n, l.Version)
-			k.flag(l.Leaving, l.Version == p.m.peers[l.Name].version)
+			k.flag(l.Leaving, l.Unfit, l.Version == p.m.peers[l.Name].version)
 		}
 	case writeSent, writeApplied, writeRefused:
 		k.age(p.look.Sent)
@@ -340,7 +340,7 @@ func (k *keyer) call(i int) {
 
 func (k *keyer) member(i int) {
 	m := k.w.procs[i].m
-	k.flag(m.joined, m.session, m.mark.Leaving, m.mark.Blocked, m.everListed, m.noneFit, m.reborn)
+	k.flag(m.joined, m.session, m.mark.Leaving, m.mark.Blocked, m.mark.Unfit, m.everListed, m.noneFit, m.reborn)
 	if m.joined {
 		k.age(m.renewed)
 		k.flag(m.session || m.joinedAt < k.w.now)
@@ -360,6 +360,9 @@ func (k *keyer) member(i int) {
 		k.age(m.born)
 	}
 	k.age(m.listed)
+	if m.noneFit {
+		k.put(int64(min(k.w.now-m.noneSince, m.Settle)))
+	}
 	k.put(int64(min(k.w.now-m.settled, m.Settle)))
 	for _, at := range m.places {
 		if at.stage == idle {
@@ -374,7 +377,7 @@ func (k *keyer) member(i int) {
 	}
 	for n, name := range names[:len(k.w.procs)] {
 		p, met := m.peers[name]
-		k.flag(met, p.listed, p.leaving, m.over(p), p.granted >= p.since, slices.Contains(m.eligible, name))
+		k.flag(met, p.listed, p.leaving, p.unfit, m.over(p), p.granted >= p.since, slices.Contains(m.eligible, name))
 		if met {
 			k.version(n, p.version)
 			k.age(p.since)

@@ -215,6 +215,8 @@ func (r *Replica) Ailment() string {
 		return "has lost its Lease too often, and is given no partitions for a while"
 	case ownership.UnfitStarting:
 		return "has not begun, or begins again"
+	case ownership.UnfitBlocked:
+		return "does nothing while the Lease " + ownership.LeaderLeaseName + " has a holder, or while it cannot read that Lease"
 	}
 	return "does not reach Redis or NATS"
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,12 +16,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
-)
-
-const (
-	pageSize       = 500
-	maxPages       = 200 // of names of runs: 100,000
-	maxCompletions = 200
 )
 
 // bindConfig adds kubectl's flags and returns what reads the kubeconfig as they say.
@@ -125,42 +118,14 @@ func (a *app) runNames(ctx context.Context, wanted map[string]bool) (map[string]
 
 func namesIn(ctx context.Context, c client.Reader, namespace string, wanted map[string]bool) (map[string]types.NamespacedName, error) {
 	found := map[string]types.NamespacedName{}
-	next := ""
-	for range maxPages {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
-		if err := c.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
+	_, err := eachName(ctx, c, v1alpha1.GroupVersion.WithKind("WorkflowRunList"), func(run *metav1.PartialObjectMetadata) bool {
+		if uid := string(run.UID); wanted[uid] {
+			found[uid] = client.ObjectKeyFromObject(run)
 		}
-		for i := range list.Items {
-			if uid := string(list.Items[i].UID); wanted[uid] {
-				found[uid] = client.ObjectKeyFromObject(&list.Items[i])
-			}
-		}
-		if next = list.Continue; next == "" || len(found) == len(wanted) {
-			break
-		}
+		return len(found) < len(wanted)
+	}, client.InNamespace(namespace))
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
 	}
 	return found, nil
-}
-
-// completeRuns offers the names of runs to the shell.
-func (a *app) completeRuns(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(given) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, namespace, err := a.Cluster()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
-	if err := c.List(cmd.Context(), list, client.InNamespace(namespace), client.Limit(maxCompletions)); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

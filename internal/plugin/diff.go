@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 )
 
 func (a *workflows) diffCommand() *cobra.Command {
@@ -40,25 +40,32 @@ func (a *workflows) diff(ctx context.Context, name string, given []string) error
 	case w == nil:
 		return fmt.Errorf("workflow %s: you may not see it", name)
 	}
-	current, err := a.fullRevision(ctx, c, w, "current")
+	upTo := theCurrent
+	if len(given) > 1 {
+		upTo = given[1]
+	}
+	to, err := revisionNamed(ctx, c, w, upTo)
 	if err != nil {
 		return err
 	}
-	from, to := "", current
-	switch len(given) {
-	case 0:
-		from, err = before(ctx, c, w, current)
-	case 1:
-		from, err = a.fullRevision(ctx, c, w, given[0])
-	default:
-		if from, err = a.fullRevision(ctx, c, w, given[0]); err == nil {
-			to, err = a.fullRevision(ctx, c, w, given[1])
-		}
+	from := ""
+	if len(given) == 0 {
+		from, err = before(ctx, c, w, to)
+	} else {
+		from, err = revisionNamed(ctx, c, w, given[0])
 	}
 	if err != nil {
 		return err
 	}
 	return a.showDiff(ctx, c, w, from, to)
+}
+
+// revisionNamed is the revision of a Workflow that begins as given, or the current one.
+func revisionNamed(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, given string) (string, error) {
+	if given == theCurrent {
+		return currentRevision(w)
+	}
+	return fullRevision(ctx, c, w.Namespace, w.Name, given)
 }
 
 // before is the newest revision that is not the current one.
@@ -91,18 +98,15 @@ func (a *workflows) showDiff(ctx context.Context, c client.Reader, w *v1alpha1.W
 	return nil
 }
 
+// linesOf are the lines of a revision as it is stored: it may have fields that this version does not
+// know, of a newer operator.
 func linesOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) ([]string, error) {
-	content, err := reads.Revision(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
+	store := revisions.Store{Live: c}
+	data, err := store.Raw(ctx, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
 	if err != nil {
 		return nil, err
 	}
-	run := content.Effective(&v1alpha1.WorkflowRun{}, nil)
-	shown := map[string]any{"parameters": content.Parameters(), "template": map[string]any{
-		"steps": run.Spec.Steps, "finally": run.Spec.Finally, "outputs": run.Spec.Outputs, "locks": run.Spec.Locks,
-		"activeDeadlineSeconds": run.Spec.ActiveDeadlineSeconds, "finallyTimeoutSeconds": run.Spec.FinallyTimeoutSeconds,
-		"maxParallelSteps": run.Spec.MaxParallelSteps,
-	}}
-	text, err := yaml.Marshal(shown)
+	text, err := yaml.JSONToYAML(data)
 	if err != nil {
 		return nil, fmt.Errorf("revision %s: %w", revision, err)
 	}

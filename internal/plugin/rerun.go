@@ -58,11 +58,16 @@ func (a *workflows) rerun(ctx context.Context, name string, s *submission, fromF
 	if err != nil {
 		return err
 	}
-	next.Name = s.name
-	if err := a.revision(ctx, was, next.Spec.WorkflowRef, s.revision); err != nil {
+	if s.name != "" {
+		next.Name, next.GenerateName = s.name, ""
+	}
+	if err := chooseRevision(ctx, c, was, next.Spec.WorkflowRef, s.revision); err != nil {
 		return err
 	}
-	return a.start(ctx, c, next, s)
+	if err := actions.Create(ctx, c, was, next); err != nil {
+		return err
+	}
+	return a.created(ctx, c, next, s)
 }
 
 // againFrom is a run that does again what another one did not do. What cleans up below that one
@@ -82,30 +87,19 @@ func (a *workflows) againFrom(ctx context.Context, c client.Reader, was *v1alpha
 	return next, nil
 }
 
-// revision has a run follow the given revision; "": the one that it has already.
-func (a *workflows) revision(ctx context.Context, was *v1alpha1.WorkflowRun, ref *v1alpha1.WorkflowReference, given string) error {
+// chooseRevision has a run follow the given revision; "": the one that it has already.
+func chooseRevision(ctx context.Context, c client.Reader, was *v1alpha1.WorkflowRun, ref *v1alpha1.WorkflowReference, given string) error {
 	switch {
 	case given == "":
 		return nil
 	case ref == nil:
 		return usagef("run %s has steps of its own: it has no revision", was.Name)
-	case given == "current":
+	case given == theCurrent:
 		ref.Revision = ""
 		return nil
 	default:
-		return a.chooseRevision(ctx, ref, given)
-	}
-}
-
-// chooseRevision is the revision that begins as given; all of it, if the Workflow may not be seen.
-func (a *workflows) chooseRevision(ctx context.Context, ref *v1alpha1.WorkflowReference, given string) error {
-	w, c, _, err := a.workflow(ctx, ref.Name)
-	if err != nil {
+		var err error
+		ref.Revision, err = fullRevision(ctx, c, was.Namespace, ref.Name, given)
 		return err
 	}
-	ref.Revision = given
-	if w != nil {
-		ref.Revision, err = a.fullRevision(ctx, c, w, given)
-	}
-	return err
 }

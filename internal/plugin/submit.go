@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 )
 
 const (
@@ -59,7 +60,7 @@ not see the workflow, or the revision that you name, a value that is JSON is tak
 	}
 	s.bind(cmd)
 	cmd.Flags().StringArrayVar(&s.inputs, "input", nil, "An input: NAME=VALUE, or NAME:=JSON. May be given several times.")
-	cmd.Flags().StringVar(&s.revision, "revision", "", "Revision of the workflow, or how it begins; none: the current one.")
+	cmd.Flags().StringVar(&s.revision, "revision", "", "Revision of the workflow, or how it begins, or current; none: the current one.")
 	cmd.Flags().StringVar(&s.class, "class", "", "Workload class of the run.")
 	cmd.Flags().StringVar(&s.tenant, "tenant", "", "Tenant of the run.")
 	cmd.Flags().StringVar(&s.key, "idempotency-key", "", "Of runs with the same key one runs.")
@@ -85,13 +86,13 @@ func (a *workflows) submit(ctx context.Context, workflow string, s *submission) 
 	if err != nil {
 		return err
 	}
-	ref := &v1alpha1.WorkflowReference{Name: workflow, Revision: s.revision}
-	if w != nil && s.revision != "" {
-		if ref.Revision, err = a.fullRevision(ctx, c, w, s.revision); err != nil {
+	ref := &v1alpha1.WorkflowReference{Name: workflow}
+	if s.revision != "" && s.revision != theCurrent {
+		if ref.Revision, err = fullRevision(ctx, c, namespace, workflow, s.revision); err != nil {
 			return err
 		}
 	}
-	parameters, known, err := a.parametersOf(ctx, c, w, ref.Revision)
+	parameters, known, err := parametersOf(ctx, c, w, ref.Revision)
 	if err != nil {
 		return err
 	}
@@ -102,24 +103,26 @@ func (a *workflows) submit(ctx context.Context, workflow string, s *submission) 
 	run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{
 		WorkloadClass: s.class, Tenant: s.tenant, Priority: s.priority, IdempotencyKey: s.key, WorkflowRef: ref, Inputs: inputs,
 	}}
-	run.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: s.name, GenerateName: workflow + "-"}
-	return a.start(ctx, c, run, s)
+	run.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, GenerateName: workflow + "-"}
+	if s.name != "" {
+		run.Name, run.GenerateName = s.name, ""
+	}
+	if err := c.Create(ctx, run); err != nil {
+		return fmt.Errorf("create run: %w", err)
+	}
+	return a.created(ctx, c, run, s)
 }
 
 // parametersOf are those of a revision of a Workflow; "": the current one. Of one that may not be
 // read, or a Workflow that is nil, they are not known. Its error says that there is none to follow.
-func (a *workflows) parametersOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) (all []v1alpha1.Parameter, known bool, err error) {
+func parametersOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) (all []v1alpha1.Parameter, known bool, err error) {
 	switch {
 	case w == nil:
 		return nil, false, nil
 	case revision == "":
 		return w.Spec.Parameters, true, nil
 	}
-	current, err := a.fullRevision(ctx, c, w, "current")
-	switch {
-	case err != nil:
-		return nil, false, err
-	case revision == current:
+	if current, ok := revisions.Known(w); ok && revision == current {
 		return w.Spec.Parameters, true, nil
 	}
 	content, err := reads.Revision(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
@@ -132,14 +135,8 @@ func (a *workflows) parametersOf(ctx context.Context, c client.Reader, w *v1alph
 	return content.Parameters(), true, nil
 }
 
-// start creates a run, and waits for its end if that was asked for.
-func (a *workflows) start(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, s *submission) error {
-	if run.Name != "" {
-		run.GenerateName = ""
-	}
-	if err := c.Create(ctx, run); err != nil {
-		return fmt.Errorf("create run: %w", err)
-	}
+// created tells of a run that was created, and waits for its end if that was asked for.
+func (a *workflows) created(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, s *submission) error {
 	fmt.Fprintf(a.Out, "workflowrun.syncopate.dev/%s created\n", run.Name)
 	if !s.wait {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
@@ -36,65 +37,72 @@ func (a *workflows) workflow(ctx context.Context, name string) (w *v1alpha1.Work
 	return w, c, namespace, nil
 }
 
-// fullRevision is the revision of a Workflow that begins as given; "current" is the current one.
-func (a *workflows) fullRevision(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, given string) (string, error) {
-	if given == "" || given == "current" {
-		_, revision, err := template.Encode(&w.Spec)
-		return revision, err
+// theCurrent names the revision of a Workflow as it is now.
+const theCurrent = "current"
+
+// currentRevision is the revision of a Workflow as it is now. The operator names it: it may be of a
+// newer version, and know more fields of a Workflow than there are here.
+func currentRevision(w *v1alpha1.Workflow) (string, error) {
+	if revision, ok := revisions.Known(w); ok {
+		return revision, nil
 	}
-	all, err := revisionsOf(ctx, c, w.Namespace, w.Name)
+	return "", fmt.Errorf("workflow %s/%s: the operator has not kept its newest version yet; its condition Ready says why, if that lasts", w.Namespace, w.Name)
+}
+
+// maxNamed bounds the revisions that an error names.
+const maxNamed = 10
+
+// fullRevision is the revision of a Workflow that begins as given. All of one is taken as it is where
+// revisions may not be read: who may run a Workflow need not see it.
+func fullRevision(ctx context.Context, c client.Reader, namespace, workflow, given string) (string, error) {
+	if len(given) == template.RevisionDigits {
+		store := revisions.Store{Live: c}
+		err := store.Has(ctx, namespace, v1alpha1.WorkflowRevision{Name: workflow, Revision: given})
+		if err != nil && !apierrors.IsForbidden(err) {
+			return "", fmt.Errorf("workflow %s: %w", workflow, err)
+		}
+		return given, nil
+	}
+	all, err := revisionsOf(ctx, c, namespace, workflow)
+	if apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("revision %q of workflow %s: you may not list them: give all %d digits: %w", given, workflow, template.RevisionDigits, err)
+	}
 	if err != nil {
 		return "", err
 	}
 	var found []string
 	for _, r := range all {
-		if len(given) <= len(r) && r[:len(given)] == given {
+		if strings.HasPrefix(r, given) {
 			found = append(found, r)
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%d revisions of workflow %s begin with %q; there are %v", len(found), w.Name, given, all)
+		return "", fmt.Errorf("%d revisions of workflow %s begin with %q; of %d the newest are %v", len(found), workflow, given, len(all), all[:min(len(all), maxNamed)])
 	}
 	return found[0], nil
 }
 
 // revisionsOf are the revisions of a Workflow that are kept, the newest first.
 func revisionsOf(ctx context.Context, c client.Reader, namespace, workflow string) ([]string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(reads.RevisionKind("ControllerRevisionList"))
-	err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelWorkflow: workflow}, client.Limit(pageSize))
-	if err != nil {
+	var kept []metav1.PartialObjectMetadata
+	more, err := eachName(ctx, c, reads.RevisionKind("ControllerRevisionList"), func(r *metav1.PartialObjectMetadata) bool {
+		if strings.HasPrefix(r.Name, workflow+"-") {
+			kept = append(kept, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: r.Name, CreationTimestamp: r.CreationTimestamp}})
+		}
+		return true
+	}, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelWorkflow: workflow})
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("list revisions of workflow %s: %w", workflow, err)
+	case more:
+		return nil, fmt.Errorf("workflow %s has more than %d revisions: name them, all %d digits", workflow, len(kept), template.RevisionDigits)
 	}
-	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int {
+	slices.SortStableFunc(kept, func(a, b metav1.PartialObjectMetadata) int {
 		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 	})
 	var all []string
-	for i := range list.Items {
-		if name := list.Items[i].Name; len(name) > len(workflow)+1 {
-			all = append(all, name[len(workflow)+1:])
-		}
+	for i := range kept {
+		all = append(all, kept[i].Name[len(workflow)+1:])
 	}
 	return all, nil
-}
-
-// completeWorkflows offers the names of Workflows to the shell.
-func (a *workflows) completeWorkflows(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(given) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, namespace, err := a.Cluster()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowList"))
-	if err := c.List(cmd.Context(), list, client.InNamespace(namespace), client.Limit(maxCompletions)); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

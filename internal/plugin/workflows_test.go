@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +39,7 @@ func reportOf(t *testing.T, topic string, created int64) (*v1alpha1.Workflow, *a
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.Status = &v1alpha1.WorkflowStatus{Revision: revision}
 	return w, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team-a", Name: template.ObjectName("report", revision), CreationTimestamp: metav1.Unix(created, 0),
 		Labels: map[string]string{v1alpha1.LabelWorkflow: "report"},
@@ -46,15 +49,20 @@ func reportOf(t *testing.T, topic string, created int64) (*v1alpha1.Workflow, *a
 // starter is a cluster in which runs are created, and end in a phase.
 type starter struct {
 	*plugin
-	made   []v1alpha1.WorkflowRun
-	phase  v1alpha1.RunPhase
-	large  bool    // its outputs are in the object store
-	hidden bool    // Workflows may not be seen
-	unread error   // what reads of revisions get; nil: what is there
-	down   []error // what reads of runs get first; nil: what is there
-	since  string  // of which version lists are
-	poor   bool    // runs may not be listed
-	watch  func(o *client.ListOptions) (watch.Interface, error)
+	made  []v1alpha1.WorkflowRun
+	raw   []map[string]any // those that were made with fields of any version
+	novel map[string]any   // fields of the spec of each run that this version does not know
+	// replaced is the UID of the run that has the name by the second read; "": none.
+	replaced types.UID
+	phase    v1alpha1.RunPhase
+	large    bool    // its outputs are in the object store
+	hidden   bool    // Workflows may not be seen
+	unread   error   // what reads of revisions get; nil: what is there
+	unlisted error   // what lists of revisions get; nil: what is there
+	down     []error // what reads of runs get first; nil: what is there
+	since    string  // of which version lists are
+	poor     bool    // runs may not be listed
+	watch    func(o *client.ListOptions) (watch.Interface, error)
 }
 
 func newStarter(t *testing.T, objects ...client.Object) *starter {
@@ -62,22 +70,25 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 	s := &starter{plugin: newPlugin(t)}
 	c := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
-			_, is := o.(*v1alpha1.WorkflowRun)
+			is := isRun(o)
 			if err := s.fault(is); err != nil {
 				return err
 			}
 			if !is && s.hidden {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
 			}
-			if _, is := o.(*appsv1.ControllerRevision); is && s.unread != nil {
+			if isRevision(o) && s.unread != nil {
 				return s.unread
 			}
-			return c.Get(ctx, key, o, opts...)
+			return s.withNovel(o, c.Get(ctx, key, o, opts...))
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			runs, is := list.(*v1alpha1.WorkflowRunList)
 			if is && s.poor {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflowruns"}, "", errors.New("no"))
+			}
+			if isRevision(list) && s.unlisted != nil {
+				return s.unlisted
 			}
 			err := s.fault(is)
 			if err == nil {
@@ -91,35 +102,82 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 		Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 			return s.watch((&client.ListOptions{}).ApplyOptions(opts))
 		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			run, ok := o.(*v1alpha1.WorkflowRun)
-			if !ok {
-				return c.Create(ctx, o, opts...)
-			}
-			if run.Name == "" {
-				run.Name = run.GenerateName + "new"
-			}
-			run.UID = "u-new"
-			s.made = append(s.made, *run.DeepCopy())
-			stored := run.DeepCopy()
-			switch {
-			case s.large:
-				stored.Status = &v1alpha1.WorkflowRunStatus{
-					Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), OutputsRef: &v1alpha1.OutputReference{Name: "o/\x1b1", Size: 300000},
-				}
-			case s.phase != "":
-				stored.Status = &v1alpha1.WorkflowRunStatus{
-					Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), Outputs: &runtime.RawExtension{Raw: []byte(`{"url":"x"}`)},
-					Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}},
-				}
-			}
-			err := c.Create(ctx, stored, opts...)
-			run.ResourceVersion = stored.ResourceVersion
-			return err
-		},
+		Create: s.create,
 	}).Build()
 	s.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
 	return s
+}
+
+// isRun says whether an object is a run, of this version or of any.
+func isRun(o client.Object) bool {
+	_, is := o.(*v1alpha1.WorkflowRun)
+	u, loose := o.(*unstructured.Unstructured)
+	return is || loose && u.GetKind() == "WorkflowRun"
+}
+
+// isRevision says whether something is a revision, or a list of them, as a whole or its metadata.
+func isRevision(o runtime.Object) bool {
+	_, is := o.(*appsv1.ControllerRevision)
+	return is || strings.HasPrefix(o.GetObjectKind().GroupVersionKind().Kind, "ControllerRevision")
+}
+
+// withNovel gives a run that was read as of any version the fields that this one does not know.
+func (s *starter) withNovel(o client.Object, err error) error {
+	u, loose := o.(*unstructured.Unstructured)
+	if err != nil || !loose {
+		return err
+	}
+	if s.replaced != "" {
+		u.SetUID(s.replaced)
+	}
+	spec, _ := u.Object["spec"].(map[string]any)
+	maps.Copy(spec, s.novel)
+	return nil
+}
+
+func (s *starter) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	if !isRun(o) {
+		return c.Create(ctx, o, opts...)
+	}
+	u, loose := o.(*unstructured.Unstructured)
+	if !loose {
+		run, _ := o.(*v1alpha1.WorkflowRun)
+		return s.store(ctx, c, run, opts...)
+	}
+	s.raw = append(s.raw, u.DeepCopy().Object)
+	run := &v1alpha1.WorkflowRun{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, run); err != nil {
+		return err
+	}
+	err := s.store(ctx, c, run, opts...)
+	u.SetName(run.Name)
+	u.SetUID(run.UID)
+	u.SetResourceVersion(run.ResourceVersion)
+	return err
+}
+
+// store stores a run, which ends.
+func (s *starter) store(ctx context.Context, c client.WithWatch, run *v1alpha1.WorkflowRun, opts ...client.CreateOption) error {
+	if run.Name == "" {
+		run.Name = run.GenerateName + "new"
+	}
+	run.UID = "u-new"
+	s.made = append(s.made, *run.DeepCopy())
+	stored := run.DeepCopy()
+	switch {
+	case s.large:
+		stored.Status = &v1alpha1.WorkflowRunStatus{
+			Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), OutputsRef: &v1alpha1.OutputReference{Name: "o/\x1b1", Size: 300000},
+		}
+	case s.phase != "":
+		stored.Status = &v1alpha1.WorkflowRunStatus{
+			Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), Outputs: &runtime.RawExtension{Raw: []byte(`{"url":"x"}`)},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}},
+		}
+	}
+	err := c.Create(ctx, stored, opts...)
+	run.ResourceVersion = stored.ResourceVersion
+	return err
 }
 
 // fault is what a read of a run gets.

@@ -9,6 +9,7 @@
 //	Store.Ensure  Workflow -> its current revision, made if it is not there
 //	Store.Has     whether a revision exists
 //	Store.Load    what a revision has; ErrGone: it does not exist, or is something else
+//	Store.Raw     the same as JSON, with fields that this version does not know
 //
 // Nothing is read from a cache: the content of all revisions of a cluster is too much to keep in
 // each replica, and each is read about once. Who deletes a revision is a matter of

@@ -119,17 +119,39 @@ func (s *Store) Has(ctx context.Context, namespace string, r v1alpha1.WorkflowRe
 
 // Load reads a revision, with its size in bytes.
 func (s *Store) Load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (c *template.Content, size int, err error) {
+	data, err := s.stored(ctx, namespace, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	c, err = template.Decode(r.Name, r.Revision, data)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return c, len(data), nil
+}
+
+// Raw reads the JSON of a revision, with what a newer version put there. Its error is ErrGone as
+// that of Load.
+func (s *Store) Raw(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) ([]byte, error) {
+	data, err := s.stored(ctx, namespace, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := template.Verify(r.Name, r.Revision, data); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return data, nil
+}
+
+// stored reads the object of a revision; what it has may be something else.
+func (s *Store) stored(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) ([]byte, error) {
 	found := &appsv1.ControllerRevision{}
 	key := client.ObjectKey{Namespace: namespace, Name: template.ObjectName(r.Name, r.Revision)}
 	switch err := s.Live.Get(ctx, key, found); {
 	case apierrors.IsNotFound(err):
-		return nil, 0, fmt.Errorf("ControllerRevision %s: %w", key.Name, ErrGone)
+		return nil, fmt.Errorf("ControllerRevision %s: %w", key.Name, ErrGone)
 	case err != nil:
-		return nil, 0, fmt.Errorf("read revision %s: %w", key.Name, err)
+		return nil, fmt.Errorf("read revision %s: %w", key.Name, err)
 	}
-	c, err = template.Decode(r.Name, r.Revision, found.Data.Raw)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	return c, len(found.Data.Raw), nil
+	return found.Data.Raw, nil
 }

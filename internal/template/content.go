@@ -16,8 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
-// revisionDigits is the length of a revision in hexadecimal digits: 80 bits of SHA-256.
-const revisionDigits = 20
+// RevisionDigits is the length of a revision in hexadecimal digits: 80 bits of SHA-256.
+const RevisionDigits = 20
 
 // Content is one version of a Workflow. It is never changed.
 type Content struct {
@@ -76,7 +76,7 @@ func withWritable(steps []v1alpha1.Step) []v1alpha1.Step {
 
 func hash(data []byte) string {
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])[:revisionDigits]
+	return hex.EncodeToString(sum[:])[:RevisionDigits]
 }
 
 // Decode reads a version of a Workflow. Its error says that it is not the content of the revision.

@@ -110,14 +110,13 @@ func (s *Server) rerun(ctx context.Context, v visit) (string, error) {
 		return "", err
 	}
 	next.Name, next.GenerateName = next.GenerateName+mark(v.view.User, string(was.UID), nonce), ""
-	err = v.view.Client.Create(ctx, next)
-	if err == nil {
+	if err = actions.Create(ctx, v.view.Client, was, next); err == nil {
 		return next.Name, nil
 	}
 	if _, missing := v.view.Stored(ctx, next.Namespace, next.Name); missing == nil { // this form made it, and the quota may be used up since
 		return next.Name, nil
 	}
-	return "", fmt.Errorf("create run: %w", err)
+	return "", err
 }
 
 // mark is the end of the name of a run that a form made.

@@ -3,13 +3,17 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -104,6 +108,65 @@ func TestActionsAreWritesOfTheUser(t *testing.T) {
 	post("terminate")
 	if s := stored(t, run).Spec.Shutdown; s != v1alpha1.ShutdownTerminate {
 		t.Errorf("shutdown is %q", s)
+	}
+}
+
+// newer is an API server of a newer version than the console: each run that is read has a field of
+// its spec that this version does not know. sent is the spec of the last run that was created.
+type newer struct {
+	http.RoundTripper
+	sent map[string]any
+}
+
+func (n *newer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/workflowruns") {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var run map[string]any
+		if err := json.Unmarshal(body, &run); err != nil {
+			return nil, err
+		}
+		n.sent, _ = run["spec"].(map[string]any)
+		return n.RoundTripper.RoundTrip(r)
+	}
+	answer, err := n.RoundTripper.RoundTrip(r)
+	if err != nil || r.Method != http.MethodGet || answer.StatusCode != http.StatusOK || !strings.HasSuffix(r.URL.Path, "/workflowruns/report") {
+		return answer, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var run map[string]any
+	if err := json.NewDecoder(answer.Body).Decode(&run); err != nil {
+		return nil, err
+	}
+	spec, _ := run["spec"].(map[string]any)
+	spec["novel"] = map[string]any{"kind": "Barrier"}
+	body, err := json.Marshal(run)
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	answer.Header.Del("Content-Length")
+	return answer, err
+}
+
+// mutation: a console that creates runs from what its version knows makes this fail.
+func TestRunAgainKeepsFieldsThatTheConsoleDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", in(v1alpha1.RunRunning, ""))
+	var server *newer
+	config := rest.CopyConfig(apiServer.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		server = &newer{RoundTripper: next}
+		return server
+	})
+	c := local(t, config, ns)
+	page := "/runs/" + ns + "/report"
+	if status, text, _ := c.do(http.MethodPost, page+"/rerun", c.form(page, run)); status != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", status, text)
+	}
+	if diff := cmp.Diff(map[string]any{"kind": "Barrier"}, server.sent["novel"]); diff != "" || server.sent["steps"] == nil {
+		t.Errorf("sent %v (-want +got):\n%s", server.sent, diff)
 	}
 }
 

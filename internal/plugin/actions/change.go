@@ -47,8 +47,7 @@ func change(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, fie
 	now.Namespace, now.Name = run.Namespace, run.Name
 	err = c.Patch(ctx, now, client.RawPatch(types.MergePatchType, raw))
 	if another(err) {
-		err = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, run.Name,
-			errors.New("it is another run than the one that you saw"))
+		err = isAnother(run)
 	}
 	if err != nil {
 		return fmt.Errorf("change run %s/%s: %w", run.Namespace, run.Name, err)
@@ -62,6 +61,12 @@ func over(run *v1alpha1.WorkflowRun) error {
 		return useless("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
 	}
 	return nil
+}
+
+// isAnother is the refusal of an action about a run whose name another one has by now.
+func isAnother(run *v1alpha1.WorkflowRun) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, run.Name,
+		errors.New("it is another run than the one that you saw"))
 }
 
 // another says whether a change was refused since the object has another UID.

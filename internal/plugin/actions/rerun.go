@@ -3,6 +3,8 @@
 package actions
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
@@ -108,6 +113,73 @@ func nothingLeft(was *v1alpha1.WorkflowRun) bool {
 		steps = steps[:main]
 	}
 	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s v1alpha1.StepStatus) bool { return !origin.Done(&s) })
+}
+
+// Create creates next, which Again or AgainFrom made of was, and gives it the name, the UID and the
+// version that it has then. What next has of the spec of was is taken from what is stored: an API
+// server of a newer version has fields that this version does not know, and a run without them would
+// do something else. Its error is a conflict if another run has the name of was by now.
+func Create(ctx context.Context, c client.Client, was, next *v1alpha1.WorkflowRun) error {
+	stored := &unstructured.Unstructured{}
+	stored.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRun"))
+	if err := c.Get(ctx, client.ObjectKeyFromObject(was), stored); err != nil {
+		return fmt.Errorf("run %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	if stored.GetUID() != was.UID {
+		return isAnother(was)
+	}
+	made, err := withStored(was, next, stored)
+	if err != nil {
+		return fmt.Errorf("create run: %w", err)
+	}
+	if err := c.Create(ctx, made); err != nil {
+		return fmt.Errorf("create run: %w", err)
+	}
+	next.Name, next.UID, next.ResourceVersion = made.GetName(), made.GetUID(), made.GetResourceVersion()
+	return nil
+}
+
+// withStored is next, to be created: with the stored spec of was, changed as that of next is changed
+// from that of was.
+func withStored(was, next *v1alpha1.WorkflowRun, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	from, to := &v1alpha1.WorkflowRun{Spec: was.Spec}, &v1alpha1.WorkflowRun{Spec: next.Spec}
+	raw, err := client.MergeFrom(from).Data(to)
+	if err != nil {
+		return nil, err
+	}
+	var change map[string]any
+	if err := json.Unmarshal(raw, &change); err != nil {
+		return nil, err
+	}
+	spec, _, err := unstructured.NestedMap(stored.Object, "spec")
+	if err != nil {
+		return nil, err
+	}
+	made := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	merge(made.Object, change)
+	made.SetGroupVersionKind(stored.GroupVersionKind())
+	made.SetNamespace(next.Namespace)
+	made.SetName(next.Name)
+	made.SetGenerateName(next.GenerateName)
+	made.SetLabels(next.Labels)
+	made.SetAnnotations(next.Annotations)
+	return made, nil
+}
+
+// merge applies a JSON merge patch (RFC 7386).
+func merge(into, change map[string]any) {
+	for k, v := range change {
+		below, isObject := v.(map[string]any)
+		there, both := into[k].(map[string]any)
+		switch {
+		case v == nil:
+			delete(into, k)
+		case isObject && both:
+			merge(there, below)
+		default:
+			into[k] = v
+		}
+	}
 }
 
 // prefixOf is how the name of a run begins that runs another one again.

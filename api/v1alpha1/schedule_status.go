@@ -55,7 +55,7 @@ const (
 	// SlotNameTaken: a run that is not of this schedule has the name.
 	SlotNameTaken SlotReason = "NameTaken"
 	// SlotStartFailed: the run could not be created within spec.catchUp.windowSeconds, or before a
-	// later slot came that would cancel it; spec.overlap is CancelOther.
+	// later slot took its place.
 	SlotStartFailed SlotReason = "StartFailed"
 )
 

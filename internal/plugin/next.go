@@ -62,8 +62,8 @@ With -f the schedule is read from a file, and no cluster is asked.`,
 			if err != nil {
 				return err
 			}
-			if held := heldBy(s); held != "" {
-				a.note("No run is started now: %s.", held)
+			if why := cmp.Or(schedule.StartsNone(s), heldBy(s)); why != "" {
+				a.note("No run is started now: %s.", why)
 			}
 			if format == formatJSON {
 				return a.writeJSON(slots)
@@ -134,7 +134,7 @@ func nextSlots(s *v1alpha1.Schedule, now time.Time, count int) ([]nextSlot, erro
 	return slots, nil
 }
 
-// heldBy is why no run is started; "": some are. A file has no status.
+// heldBy is why no slot is decided; "": some are. A file has no status.
 func heldBy(s *v1alpha1.Schedule) v1alpha1.SlotReason {
 	switch {
 	case s.Status != nil && s.Status.Held != "":

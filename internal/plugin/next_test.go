@@ -89,6 +89,25 @@ func TestNextSaysThatAScheduleIsSuspended(t *testing.T) {
 	}
 }
 
+// A template that is refused for good starts no run, though the schedule is not held. A file may
+// be what kubectl says of a schedule.
+//
+// mutations: StartsNone that does not look at the condition, or that takes what may end without an
+// edit, or has it before a hold.
+func TestNextSaysThatATemplateIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ status, want string }{
+		"for good":           {`{conditions: [{type: Stalled, status: "True", reason: TemplateRefused}]}`, "No run is started now: TemplateRefused.\n"},
+		"for now":            {`{conditions: [{type: Stalled, status: "False", reason: TemplateRefused}]}`, ""},
+		"for another reason": {`{conditions: [{type: Stalled, status: "True", reason: Paused}]}`, ""},
+		"before it was held": {`{held: Paused, conditions: [{type: Stalled, status: "True", reason: TemplateRefused}]}`, "No run is started now: Paused.\n"},
+	} {
+		out, notes, err := nextOf(t, "-f", scheduleFile(t, `{cron: ["0 3 * * *"]}`+"\nstatus: "+c.status))
+		if err != nil || !strings.Contains(out, "2026-03-29T03:00:00Z") || notes != c.want {
+			t.Errorf("%s: %q, %q, %v", name, out, notes, err)
+		}
+	}
+}
+
 // A slot of before whose run is to be created later, because of jitter, is the next.
 //
 // mutations: nextSlots that begins now; one that has a slot which is due, or was decided; one that

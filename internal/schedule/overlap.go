@@ -22,8 +22,69 @@ func (d *draft) busy() int {
 	return n + len(d.Status.Starting)
 }
 
+// tried is how many of those that are about to be created could not be so far.
+func (d *draft) tried() (n int) {
+	for _, t := range d.Status.Starting {
+		if _, failed := d.Tried[Minute(t.Time)]; failed {
+			n++
+		}
+	}
+	return n
+}
+
+// MayGiveWay says whether Decide may let slots of Input.Tried make room for one that has come. The
+// schedule has so many runs that are known.
+func MayGiveWay(in *Input, runs int) bool {
+	status := in.Schedule.Status
+	if status == nil || status.DecidedUntil == nil || in.Was == nil {
+		return false
+	}
+	if in.Schedule.Spec.Overlap == v1alpha1.OverlapAllow && runs+len(status.Starting) < maxActive {
+		return false
+	}
+	slot, ok := in.Was.Next(status.DecidedUntil.Time)
+	return ok && !slot.After(in.Now)
+}
+
+// bounds are how many runs may be under way, and how many slots may wait, before a slot
+// gets no run.
+func (d *draft) bounds() (active, waiting int) {
+	switch d.spec.Overlap {
+	case v1alpha1.OverlapAllow:
+		return maxActive, 0
+	case v1alpha1.OverlapBufferOne:
+		return 1, 1
+	case v1alpha1.OverlapBufferAll, v1alpha1.OverlapCancelOther:
+		return 1, maxWaiting
+	default:
+		return 1, 0
+	}
+}
+
+// giveWay lets slots whose run could not be created so far make room for one that would be lost for
+// them alone, the first ones first. Nobody would tell of that one: its reason would be one that
+// users ask for, and nothing is under way.
+func (d *draft) giveWay() {
+	active, waiting := d.bounds()
+	if len(d.Status.Waiting) < waiting || d.busy()-d.tried() >= active {
+		return
+	}
+	room := d.busy() - active
+	d.Status.Starting = slices.DeleteFunc(d.Status.Starting, func(t metav1.Time) bool {
+		why, failed := d.Tried[Minute(t.Time)]
+		if !failed || room < 0 {
+			return false
+		}
+		room--
+		d.lose(t.Time, v1alpha1.SlotStartFailed, why)
+		return true
+	})
+	d.makeRoom()
+}
+
 // offer starts a slot, or lets it wait, or gives it a reason, as spec.overlap says.
 func (d *draft) offer(slot time.Time) {
+	d.giveWay()
 	busy := d.busy()
 	if busy == 0 && len(d.Status.Waiting) == 0 || d.spec.Overlap == v1alpha1.OverlapAllow && busy < maxActive {
 		d.begin(slot)

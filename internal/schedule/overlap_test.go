@@ -62,3 +62,69 @@ func TestASlotThatWaitedMakesRoomForTheNext(t *testing.T) {
 		}
 	}
 }
+
+// A slot is not lost for runs that are not there. One that is there counts.
+//
+// mutations: giveWay that asks for no run beside those that could not be created; that takes the
+// last ones, or all of them; that takes what was not tried; lose that counts the slot as started.
+func TestSlotsThatCouldNotStartMakeRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		overlap                     v1alpha1.OverlapPolicy
+		tried, fresh, runs, waiting int
+		lost                        int  // of those that were tried
+		begins, waits               bool // the slot that has come
+	}{
+		"nothing else":                       {v1alpha1.OverlapSkip, 1, 0, 0, 0, 1, true, false},
+		"a run is under way":                 {v1alpha1.OverlapSkip, 1, 0, 1, 0, 0, false, false},
+		"one is not tried yet":               {v1alpha1.OverlapSkip, 1, 1, 0, 0, 0, false, false},
+		"left from Allow":                    {v1alpha1.OverlapSkip, 3, 0, 0, 0, 3, true, false},
+		"there is room":                      {v1alpha1.OverlapAllow, 99, 0, 0, 0, 0, true, false},
+		"there is room for one":              {v1alpha1.OverlapAllow, 100, 0, 0, 0, 1, true, false},
+		"a hundred runs":                     {v1alpha1.OverlapAllow, 10, 0, 100, 0, 0, false, false},
+		"some are runs":                      {v1alpha1.OverlapAllow, 50, 0, 50, 0, 1, true, false},
+		"it may wait":                        {v1alpha1.OverlapBufferOne, 1, 0, 0, 0, 0, false, true},
+		"another one waits":                  {v1alpha1.OverlapBufferOne, 1, 0, 0, 1, 1, false, true},
+		"another one waits for a run":        {v1alpha1.OverlapBufferOne, 1, 0, 1, 1, 0, false, false},
+		"a hundred wait":                     {v1alpha1.OverlapBufferAll, 1, 0, 0, 100, 1, false, true},
+		"it waits, and the run is cancelled": {v1alpha1.OverlapCancelOther, 1, 0, 1, 1, 0, false, true},
+	} {
+		s, table, noon := hourly(t)
+		s.Spec.Overlap, s.Status.Started = c.overlap, int64(c.tried+c.fresh)
+		in := Input{Now: noon.Add(time.Hour), Schedule: s, Table: table, Was: table, Tried: map[int64]string{}}
+		n := c.tried + c.fresh + c.runs + c.waiting
+		before := func(i int) time.Time { return noon.Add(time.Duration(i-n) * time.Hour) }
+		for i := range n {
+			switch slot := before(i); {
+			case i < c.tried:
+				in.Tried[Minute(slot)] = "no answer"
+				fallthrough
+			case i < c.tried+c.fresh:
+				s.Status.Starting = append(s.Status.Starting, metav1.NewTime(slot))
+			case i < c.tried+c.fresh+c.runs:
+				in.Runs = append(in.Runs, Run{Name: RunName(s.Name, slot), Slot: slot})
+			default:
+				s.Status.Waiting = append(s.Status.Waiting, metav1.NewTime(slot))
+			}
+		}
+		d := Decide(in)
+		lost := 0
+		for _, one := range d.Skipped {
+			if one.Reason == v1alpha1.SlotStartFailed {
+				lost += int(one.Count)
+				if one.Message != "no answer" || !one.From.Time.Equal(before(0)) {
+					t.Errorf("%s: %+v", name, one)
+				}
+			}
+		}
+		begins, waits := has(d.Status.Starting, in.Now), has(d.Status.Waiting, in.Now)
+		if lost != c.lost || begins != c.begins || waits != c.waits {
+			t.Errorf("%s: %d are lost, it begins: %t, waits: %t, %+v", name, lost, begins, waits, d.Skipped)
+		}
+		if begun := int(d.Status.Started) - len(d.Status.Starting); begun != 0 {
+			t.Errorf("%s: %d slots more count as started than are", name, begun)
+		}
+		if active := c.runs + len(d.Status.Starting) - (c.tried - lost); int(d.Status.Active) != active {
+			t.Errorf("%s: active %d, want %d", name, d.Status.Active, active)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 
 // report says in status what people read.
 func (d *draft) report() {
-	d.Status.Active = int32(d.busy())
+	d.Status.Active = int32(d.busy() - d.tried())
 	d.nextSlots()
 	if d.Again {
 		return // conditions are those of before until the slots of before are decided
@@ -31,6 +31,23 @@ func (d *draft) report() {
 		stalled = metav1.ConditionUnknown // so that who takes over does not take it for accepted
 	}
 	d.condition(v1alpha1.ConditionStalled, stalled, reason, message)
+	if now := StartsNone(&v1alpha1.Schedule{Status: d.Status}); now == v1alpha1.SlotTemplateRefused && StartsNone(d.Schedule) != now {
+		d.Begun = now
+	}
+}
+
+// StartsNone is why no run of a schedule is started until somebody does something, as its status
+// says; empty: some are. Where its template is refused for good it is not held: its slots are
+// decided.
+func StartsNone(s *v1alpha1.Schedule) v1alpha1.SlotReason {
+	if s.Status == nil {
+		return ""
+	}
+	stalled := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionStalled)
+	if s.Status.Held == "" && stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == v1alpha1.ReasonTemplateRefused {
+		return v1alpha1.SlotTemplateRefused
+	}
+	return s.Status.Held
 }
 
 func (d *draft) condition(kind string, status metav1.ConditionStatus, reason, message string) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
 // settle takes note of runs that were created, and of those that cannot be.
@@ -18,14 +20,19 @@ func (d *draft) settle() {
 		}
 		why, failed := d.Failed[Minute(t.Time)]
 		if failed {
-			d.unstart(t.Time)
-			d.skip(t.Time, why.Reason, why.Message)
+			d.lose(t.Time, why.Reason, why.Message)
 		}
 		return failed
 	})
 	if len(d.Status.Starting) == 0 {
 		d.Status.Starting = nil
 	}
+}
+
+// lose gives a slot a reason that was to get a run.
+func (d *draft) lose(slot time.Time, reason v1alpha1.SlotReason, message string) {
+	d.unstart(slot)
+	d.skip(slot, reason, message)
 }
 
 // unstart takes back that a slot got a run.

@@ -58,6 +58,9 @@ type Input struct {
 	Runs []Run
 	// Failed are creations that failed for good, by slot.
 	Failed map[int64]Failure
+	// Tried are slots of status.starting whose run could not be created so far, with why. Where
+	// MayGiveWay says so, the API server has none of these runs.
+	Tried map[int64]string
 }
 
 // Run is a run of the schedule.
@@ -110,7 +113,8 @@ type Decision struct {
 	Cancel, Delete []Run
 	// Skipped are slots that got a reason now.
 	Skipped []v1alpha1.SkippedSlots
-	// Begun is why slots get no run from this decision on; empty: they do, or nothing changed.
+	// Begun is why slots get no run from this decision on, be the schedule held or its template
+	// refused for good; empty: they do, or nothing changed.
 	Begun v1alpha1.SlotReason
 	// ClockSetBack says that slots may be decided again, because the clock was far ahead.
 	ClockSetBack bool

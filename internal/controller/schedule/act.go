@@ -290,7 +290,7 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
 		wait = min(time.Duration(seconds)*time.Second, longestWait)
 	}
-	one.last, one.pause, one.text = now, wait, cut(err.Error())
+	one.last, one.pause, one.text, one.taken = now, wait, cut(err.Error()), apierrors.IsAlreadyExists(err)
 	mem.tries[minute] = one
 	log.FromContext(ctx).Info("The run of a slot cannot be created", "run", name, "delay", wait, "cause", err.Error())
 	return wait, nil

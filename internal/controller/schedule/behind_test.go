@@ -369,7 +369,7 @@ func TestANameThatIsNotGivenBackHoldsUpNoOtherSlot(t *testing.T) {
 // A schedule was deleted and applied again with a backfill. A finalizer keeps all runs of the one
 // before.
 //
-// mutation: a bound for each name makes this fail.
+// mutations: a bound for each name; causes that has a slot which waits for its name.
 func TestNamesThatAreNotGivenBackHoldUpSlotsForOneTimeInAll(t *testing.T) {
 	const kept = 3
 	w := newWorld(t)

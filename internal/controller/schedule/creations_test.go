@@ -3,7 +3,6 @@
 package schedule
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,15 +165,14 @@ func (w *world) answers(f func(dry bool) error) *int {
 // edit of the schedule.
 //
 // mutation: a Forbidden that is learned without a time to ask again makes this fail. So does one
-// that is asked about in each pass, one whose words have the name of the dry run, and a condition
-// Stalled for what is forbidden for now.
+// that is asked about in each pass, and a condition Stalled for what is forbidden for now.
 func TestADryRunThatIsForbiddenIsMadeAgainAfterAMinute(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 29 2 *"} })
-	full, names := true, 0
+	full := true
 	tries := w.answers(func(bool) error {
-		if names++; full {
-			return apierrors.NewForbidden(runsResource, fmt.Sprintf("dry-run-x%04d", names), errors.New("exceeded quota"))
+		if full {
+			return errFull
 		}
 		return nil
 	})
@@ -325,15 +323,14 @@ func wasAcceptedOnce(t *testing.T, another bool) {
 
 // A message that is another one each time has status written at each slot.
 //
-// mutation: notCreated that keeps the run's name makes this fail.
+// mutations: notCreated, or dryRun, that keeps the run's name.
 func TestARefusalHasTheSameWordsForEachSlot(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", nil)
 	refused := false
 	w.funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if refused {
-			name := cmp.Or(o.GetName(), o.GetGenerateName()+"x7k2p") // as the API server makes it
-			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), name, nil)
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), o.GetName(), nil)
 		}
 		return c.Create(ctx, o, opts...)
 	}

@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,7 @@ type try struct {
 	first, last time.Time
 	pause       time.Duration // after the last
 	text        string        // why the last failed
+	taken       bool          // it was for a run that has the name, and goes
 }
 
 // cause is why creations fail, in the words of one of them: those of another may differ in a port,
@@ -125,6 +127,25 @@ func (m *memory) rests(minute int64, now time.Time) time.Duration {
 		return one.pause - since
 	}
 	return 0
+}
+
+// causes are why the runs of slots could not be created so far, by the minute of the slot. One that
+// waits for its name counts as under way: that has a bound of its own, and then another reason.
+func (m *memory) causes() map[int64]string {
+	all := make(map[int64]string, len(m.tries))
+	for minute, one := range m.tries {
+		if !one.taken {
+			all[minute] = one.text
+		}
+	}
+	return all
+}
+
+// decided forgets the tries to create runs of slots that are to get none by now.
+func (m *memory) decided(starting []metav1.Time) {
+	maps.DeleteFunc(m.tries, func(minute int64, _ try) bool {
+		return !slices.ContainsFunc(starting, func(t metav1.Time) bool { return schedule.Minute(t.Time) == minute })
+	})
 }
 
 // settled forgets the tries to create the run of a slot.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
 // Metrics count slots.
@@ -83,10 +84,12 @@ func (c *HeldCounts) Collect(ch chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
-	held := map[v1alpha1.SlotReason]int{v1alpha1.SlotPaused: 0, v1alpha1.SlotInvalidSpec: 0, v1alpha1.SlotSuspended: 0, v1alpha1.SlotStopped: 0}
+	held := map[v1alpha1.SlotReason]int{
+		v1alpha1.SlotPaused: 0, v1alpha1.SlotInvalidSpec: 0, v1alpha1.SlotTemplateRefused: 0, v1alpha1.SlotSuspended: 0, v1alpha1.SlotStopped: 0,
+	}
 	for i := range all {
-		if s := &all[i]; s.Status != nil && s.Status.Held != "" && c.drives(s.UID) {
-			held[s.Status.Held]++
+		if why := schedule.StartsNone(&all[i]); why != "" && c.drives(all[i].UID) {
+			held[why]++
 		}
 	}
 	for reason, n := range held {

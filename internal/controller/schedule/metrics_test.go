@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
@@ -60,15 +61,27 @@ func (f *filled) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// mutations: HeldCounts that counts schedules of other replicas, or those that start runs.
+// mutations: HeldCounts that counts schedules of other replicas, or those that start runs, or that
+// leaves out those whose template is refused.
 func TestSchedulesThatStartNoRunsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	invalid := func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 31 2 *x"} }
 	suspended := func(s *v1alpha1.Schedule) { s.Spec.Suspend = true }
 	others := map[types.UID]bool{}
-	for name, change := range map[string]func(*v1alpha1.Schedule){"a": invalid, "b": invalid, "c": suspended, "d": nil, "other": invalid} {
+	refused := func(s *v1alpha1.Schedule) {
+		s.Spec.RunTemplate.Spec.Raw = []byte(`{"steps":[{"name":"A","job":{"topic":"reports.daily"}}]}`)
+	}
+	changes := map[string]func(*v1alpha1.Schedule){
+		"a": invalid, "b": invalid, "c": suspended, "d": nil, "e": refused, "f": refused, "g": refused, "other": invalid, "doubt": nil,
+	}
+	for name, change := range changes {
 		s := w.schedule(name, change)
-		w.settle(w.operator(), s)
+		r := w.operator()
+		if name == "doubt" {
+			w.answers(func(bool) error { return errFull })
+			r, w.funcs = w.operator(), interceptor.Funcs{}
+		}
+		w.settle(r, s)
 		others[s.UID] = name == "other"
 	}
 	cache := &filled{}
@@ -83,6 +96,7 @@ syncopate_schedules_held{reason="InvalidSpec"} 2
 syncopate_schedules_held{reason="Paused"} 0
 syncopate_schedules_held{reason="Stopped"} 0
 syncopate_schedules_held{reason="Suspended"} 1
+syncopate_schedules_held{reason="TemplateRefused"} 3
 `
 	if err := testutil.CollectAndCompare(counts, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,9 +43,10 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err != nil {
 		return in, fmt.Errorf("list the runs of schedule %s: %w", s.Name, err)
 	}
-	if runs, err = r.complete(ctx, s, mem, runs); err != nil {
+	if runs, err = r.complete(ctx, &in, mem, runs); err != nil {
 		return in, err
 	}
+	in.Tried = mem.causes()
 	if err := r.lookBelow(ctx, s, mem, runs); err != nil {
 		return in, err
 	}
@@ -81,7 +81,8 @@ func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why st
 }
 
 // complete adds the runs that the cache does not have yet to those that it has.
-func (r *Reconciler) complete(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) ([]v1alpha1.WorkflowRun, error) {
+func (r *Reconciler) complete(ctx context.Context, in *schedule.Input, mem *memory, runs []v1alpha1.WorkflowRun) ([]v1alpha1.WorkflowRun, error) {
+	s := in.Schedule
 	for i := range runs {
 		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok {
 			delete(mem.created, schedule.Minute(slot))
@@ -91,6 +92,9 @@ func (r *Reconciler) complete(ctx context.Context, s *v1alpha1.Schedule, mem *me
 		}
 	}
 	if err := r.takeOver(ctx, s, mem, runs); err != nil {
+		return nil, err
+	}
+	if err := r.lookUpTried(ctx, in, mem, len(runs)); err != nil {
 		return nil, err
 	}
 	for minute, one := range mem.created {
@@ -133,6 +137,26 @@ func (r *Reconciler) takeOver(ctx context.Context, s *v1alpha1.Schedule, mem *me
 		}
 	}
 	mem.last = name
+	return nil
+}
+
+// lookUpTried looks up the runs that could not be created: the answer to one may be lost, and
+// another slot is not to take the place of a run that is there. So many runs are known.
+func (r *Reconciler) lookUpTried(ctx context.Context, in *schedule.Input, mem *memory, runs int) error {
+	s := in.Schedule
+	if len(mem.tries) == 0 || !schedule.MayGiveWay(in, runs) {
+		return nil
+	}
+	for minute := range mem.tries {
+		run, err := r.own(ctx, s, schedule.RunName(s.Name, time.Unix(minute*60, 0)))
+		if err != nil {
+			return err
+		}
+		if run != nil {
+			mem.knows(minute, run, r.Clock.Now())
+			mem.began(minute)
+		}
+	}
 	return nil
 }
 
@@ -255,21 +279,22 @@ func someSlot(in schedule.Input) time.Time {
 
 // dryRun asks the API server whether it would create a run. It is asked once for each generation,
 // and again where the answer may become another one without an edit. One that did so once may do so
-// again: a policy may be mended.
+// again: a policy may be mended. The run has the name that it will have, as policies may look at
+// that, too. Where the name is taken, admission has accepted the run before.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
 	if mem.tried == s.Generation && (mem.again.IsZero() || now.Before(mem.again)) {
 		return mem.is
 	}
-	run.Name, run.GenerateName = "", dryRunPrefix
+	name := run.Name
 	err := r.Client.Create(ctx, run, client.DryRunAll, fieldOwner)
 	switch {
-	case err == nil:
+	case err == nil, apierrors.IsAlreadyExists(err):
 		mem.learn(s.Generation, verdict{}, time.Time{})
 	case refusedForGood(err) && run.Spec.WorkflowRef == nil && !mem.answered(s):
-		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, ""), forGood: true}, time.Time{})
+		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, name), forGood: true}, time.Time{})
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
-		mem.learn(s.Generation, verdict{why: because(forNow, err, "")}, now.Add(longestWait))
+		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
 		return verdict{unasked: true}
 	default: // it is tried again in the next pass; slots go on meanwhile
@@ -287,23 +312,14 @@ const (
 	stuckFor = "the run of a slot cannot be created for now, and is tried again: "
 )
 
-// dryRunPrefix begins the name of a run that is not created. The API server adds five characters,
-// others each time.
-const dryRunPrefix = "dry-run-"
+// someMinutes stands for the number in the name of a run, which is another one for each slot.
+const someMinutes = "-<minutes>"
 
-// someRun stands for the name of a run, which is another one each time.
-const someRun = "dry-run"
-
-var dryRunName = regexp.MustCompile(dryRunPrefix + `[a-z0-9]{5}\b`)
-
-// because is why the API server refused a dry run, or the run of a name, in the same words each
-// time, or status would be written each time.
+// because is why the API server refused the run of a name, be it in a dry run, in the same words
+// for each slot, or status would be written at each.
 func because(what string, err error, name string) string {
-	text := err.Error()
-	if name != "" {
-		text = strings.ReplaceAll(text, name, someRun)
-	}
-	return cut(what + dryRunName.ReplaceAllString(text, someRun))
+	some := name[:strings.LastIndexByte(name, '-')] + someMinutes
+	return cut(what + strings.ReplaceAll(err.Error(), name, some))
 }
 
 // refusedForGood says whether the API server would refuse the same creation again. What is

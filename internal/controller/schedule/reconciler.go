@@ -155,6 +155,7 @@ func (r *Reconciler) pass(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	clear(mem.failed)
+	mem.decided(d.Status.Starting)
 	if d.Status.Held != "" {
 		mem.failing = time.Time{} // nothing is created, so nothing fails
 	}

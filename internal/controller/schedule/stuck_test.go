@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -374,6 +376,65 @@ func TestAScheduleThatStartsNoMoreRunsIsAnEvent(t *testing.T) {
 		}
 		if c.want == "" && len(events) > 0 || c.want != "" && (len(events) != 1 || !strings.HasPrefix(events[0], c.want)) {
 			t.Errorf("%s: %q, want %q", c.do, events, c.want)
+		}
+	}
+}
+
+// A schedule of once a year would tell of it when the slot is lost.
+//
+// mutations: report that does not say when it begins, or says it in each pass, or of each process,
+// or of what may end without an edit.
+func TestATemplateThatIsRefusedForGoodIsAnEventBeforeTheFirstSlot(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 29 2 *"} })
+	full := false
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	allow := func(topics string) {
+		t.Helper()
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationAllowedTopics, topics)
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
+		if err := w.client.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := w.operator()
+	for _, c := range []struct {
+		what string
+		do   func()
+		told bool
+	}{
+		{"accepted", func() {}, false},
+		{"narrowed", func() { allow(`"mail.*"`) }, true},
+		{"taken over", func() { r = w.operator() }, false},
+		{"edited, and refused still", func() {
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "slot" })
+		}, false},
+		{"allowed", func() { allow("null") }, false},
+		{"forbidden for now", func() {
+			full = true
+			w.clock.SetTime(w.clock.Now().Add(longestWait))
+			w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "" })
+		}, false},
+		{"narrowed again", func() { allow(`"mail.*"`) }, true},
+	} {
+		c.do()
+		for range 2 {
+			w.settle(r, s)
+		}
+		var events []string
+		for len(w.events.Events) > 0 {
+			events = append(events, <-w.events.Events)
+		}
+		if c.told != (len(events) == 1) || !c.told && len(events) > 0 {
+			t.Errorf("%s: %q", c.what, events)
+		}
+		if c.told && !strings.HasPrefix(strings.Join(events, ""), "Warning TemplateRefused spec.runTemplate.spec.steps[0].job.topic: ") {
+			t.Errorf("%s: %q", c.what, events)
 		}
 	}
 }

@@ -15,10 +15,12 @@ import (
 
 // tell publishes what became of slots that got no run, and that no more get one.
 func (r *Reconciler) tell(s *v1alpha1.Schedule, d *schedule.Decision) {
-	if d.Begun == v1alpha1.SlotPaused || d.Begun == v1alpha1.SlotInvalidSpec { // the others are what users asked for
+	switch d.Begun {
+	case v1alpha1.SlotPaused, v1alpha1.SlotInvalidSpec, v1alpha1.SlotTemplateRefused:
 		if ready := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			r.Events.Eventf(s, nil, corev1.EventTypeWarning, ready.Reason, "Decide", "%s", ready.Message)
 		}
+	default: // users asked for it
 	}
 	for _, skipped := range d.Skipped {
 		r.Metrics.skipped(skipped.Reason, skipped.Count)

@@ -34,19 +34,48 @@ func (a *rollouts) rolloutCommand() *cobra.Command {
 }
 
 // lockPolicy reads the policy of a rollout.
-func (a *rollouts) lockPolicy(ctx context.Context, name string) (client.Client, *v1alpha1.LockPolicy, error) {
+func (a *rollouts) lockPolicy(ctx context.Context, name string) (*v1alpha1.LockPolicy, error) {
+	c, _, err := a.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	p := &v1alpha1.LockPolicy{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+		return nil, fmt.Errorf("read lock policy: %w", err)
+	}
+	return p, rolling(p)
+}
+
+// rolling says that a policy has no rollout.
+func rolling(p *v1alpha1.LockPolicy) error {
+	if p.Status == nil || p.Status.Rollout == nil {
+		return fmt.Errorf("lock policy %s has no rollout: its edits are in force at once. See spec.rollout", p.Name)
+	}
+	return nil
+}
+
+// lookedAt reads the policy of a rollout, with a status that is of its last edit. Until then status
+// tells of the candidate before, or of none.
+func (a *rollouts) lookedAt(ctx context.Context, name string, limit time.Duration) (client.Client, *v1alpha1.LockPolicy, error) {
 	c, _, err := a.Cluster()
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &v1alpha1.LockPolicy{}
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+	var p *v1alpha1.LockPolicy
+	late, err := until(ctx, limit, func(ctx context.Context) (bool, error) {
+		p = &v1alpha1.LockPolicy{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+			return false, err
+		}
+		return p.Status != nil && p.Status.ObservedGeneration >= p.Generation, nil
+	})
+	switch {
+	case err != nil:
 		return nil, nil, fmt.Errorf("read lock policy: %w", err)
+	case late:
+		return nil, nil, fmt.Errorf("the operator has not looked at generation %d of lock policy %s yet; try again", p.Generation, p.Name)
 	}
-	if p.Status == nil || p.Status.Rollout == nil {
-		return nil, nil, fmt.Errorf("lock policy %s has no rollout: its edits are in force at once. See spec.rollout", name)
-	}
-	return c, p, nil
+	return c, p, rolling(p)
 }
 
 func (a *rollouts) rolloutStatusCommand() *cobra.Command {
@@ -61,7 +90,7 @@ UNIT is what has an arm and a vote: Run, or TenantMinute, of which one start vot
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
 			}
-			_, p, err := a.lockPolicy(cmd.Context(), given[0])
+			p, err := a.lockPolicy(cmd.Context(), given[0])
 			if err != nil {
 				return err
 			}
@@ -125,7 +154,7 @@ func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
 			}
-			_, p, err := a.lockPolicy(cmd.Context(), given[0])
+			p, err := a.lockPolicy(cmd.Context(), given[0])
 			if err != nil {
 				return err
 			}
@@ -145,30 +174,42 @@ func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 }
 
 func (a *rollouts) decideRolloutCommand(verb, short string) *cobra.Command {
-	return &cobra.Command{
+	var limit time.Duration
+	cmd := &cobra.Command{
 		Use: verb + " POLICY", Short: short, Args: args(cobra.ExactArgs(1)),
-		Long: short + ".\n\nIt writes the annotation " + v1alpha1.AnnotationRollout + ", with the name of the candidate that you see: if another one came meanwhile, nothing happens to it.",
+		Long: short + ".\n\nIt waits until the operator has looked at the last edit of the policy. Then it writes the annotation " + v1alpha1.AnnotationRollout +
+			", with the name of the candidate that you see: if another one came meanwhile, nothing happens to it.",
 		RunE: func(cmd *cobra.Command, given []string) error {
-			c, p, err := a.lockPolicy(cmd.Context(), given[0])
+			if limit < 0 || limit > maxWait {
+				return usagef("--wait %s: need 0s to %s", limit, maxWait)
+			}
+			c, p, err := a.lookedAt(cmd.Context(), given[0], limit)
 			if err != nil {
 				return err
 			}
-			r := p.Status.Rollout
-			switch phase := rollout.Phase(r.Phase); {
-			case phase == rollout.Progressing, phase == rollout.Holding, phase == rollout.RolledBack && verb == "promote":
-			default:
-				return fmt.Errorf("nothing to %s: the rollout is %s", verb, r.Phase)
-			}
-			next := p.DeepCopy()
-			if next.Annotations == nil {
-				next.Annotations = map[string]string{}
-			}
-			next.Annotations[v1alpha1.AnnotationRollout] = verb + " " + r.Candidate.Name
-			if err := c.Patch(cmd.Context(), next, client.MergeFrom(p)); err != nil {
-				return fmt.Errorf("annotate lock policy: %w", err)
-			}
-			fmt.Fprintf(a.Out, "candidate %s of lock policy %s: %s asked for\n", r.Candidate.Name, p.Name, verb)
-			return nil
+			return a.decideRollout(cmd.Context(), c, p, verb)
 		},
 	}
+	cmd.Flags().DurationVar(&limit, "wait", defaultWait, "How long to wait until the operator has looked at the last edit; 0: not at all.")
+	return cmd
+}
+
+// decideRollout tells the operator what to do with the candidate of a policy.
+func (a *rollouts) decideRollout(ctx context.Context, c client.Client, p *v1alpha1.LockPolicy, verb string) error {
+	r := p.Status.Rollout
+	switch phase := rollout.Phase(r.Phase); {
+	case phase == rollout.Progressing, phase == rollout.Holding, phase == rollout.RolledBack && verb == "promote":
+	default:
+		return fmt.Errorf("nothing to %s: the rollout is %s", verb, r.Phase)
+	}
+	next := p.DeepCopy()
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[v1alpha1.AnnotationRollout] = verb + " " + r.Candidate.Name
+	if err := c.Patch(ctx, next, client.MergeFrom(p)); err != nil {
+		return fmt.Errorf("annotate lock policy: %w", err)
+	}
+	fmt.Fprintf(a.Out, "candidate %s of lock policy %s: %s asked for\n", r.Candidate.Name, p.Name, verb)
+	return nil
 }

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -111,5 +113,72 @@ control   0         0       0           0      0s         0s            0       
 				t.Errorf("annotation %q; want %q", got, test.annotation)
 			}
 		})
+	}
+}
+
+// edited is a policy whose last edit the operator has not looked at yet; looked is what its status
+// becomes when it does.
+func edited(phase v1alpha1.RolloutPhase) (p *v1alpha1.LockPolicy, looked func(*v1alpha1.LockPolicy)) {
+	p = rollingOut(phase)
+	p.Generation, p.Status.ObservedGeneration = 3, 2
+	return p, func(now *v1alpha1.LockPolicy) {
+		now.Status.ObservedGeneration = 3
+		now.Status.Rollout.Phase, now.Status.Rollout.Candidate.Name = "Progressing", "77aa0011-3"
+	}
+}
+
+// A user writes the edit and the command one after the other: the command is about that edit.
+//
+// mutation: a command that takes the status as it is makes this fail.
+func TestACommandRightAfterAnEditIsAboutThatEdit(t *testing.T) {
+	for phase, fresh := range map[v1alpha1.RolloutPhase]bool{"Progressing": false, "Promoted": false, "Stable": true} {
+		t.Run(string(phase), func(t *testing.T) {
+			stale, looked := edited(phase)
+			if fresh { // the first status of a policy comes later than the policy, too
+				stale.Status = &v1alpha1.LockPolicyStatus{ObservedGeneration: -1}
+			}
+			reads := 0
+			c := fakeCluster(t, stale).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if reads++; reads == 2 {
+						now := rollingOut("Progressing")
+						if err := c.Get(ctx, key, now); err != nil {
+							return err
+						}
+						now.Status.Rollout = rollingOut("Progressing").Status.Rollout
+						looked(now)
+						if err := c.Update(ctx, now); err != nil {
+							return err
+						}
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			}).Build()
+			p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+			out, _, err := p.call("rollout", "promote", "reports")
+			if want := "candidate 77aa0011-3 of lock policy reports: promote asked for\n"; err != nil || out != want {
+				t.Errorf("printed %q, %v; want %q", out, err, want)
+			}
+		})
+	}
+}
+
+// mutation: a command that goes on when the time is over makes this fail.
+func TestACommandAboutAnEditThatNobodyLookedAtFails(t *testing.T) {
+	for _, verb := range []string{"promote", "abort"} {
+		stale, _ := edited("Progressing")
+		c := fakeCluster(t, stale).Build()
+		p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+		out, _, err := p.call("rollout", verb, "reports", "--wait", "0s")
+		if want := "the operator has not looked at generation 3 of lock policy reports yet; try again"; err == nil || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("%s printed %q, %v; want %q", verb, out, err, want)
+		}
+		policy := &v1alpha1.LockPolicy{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "reports"}, policy); err != nil || policy.Annotations[v1alpha1.AnnotationRollout] != "" {
+			t.Errorf("%s wrote %q, %v", verb, policy.Annotations, err)
+		}
+		if _, _, err := p.call("rollout", verb, "reports", "--wait", "-1s"); err == nil || !strings.Contains(err.Error(), "--wait -1s: need 0s to 1h0m0s") {
+			t.Errorf("a time that is none: %v", err)
+		}
 	}
 }

@@ -109,6 +109,10 @@ func (c Counts) Plus(o Counts) Counts {
 	return c
 }
 
+// underWay are runs that began and did not end. Those that an operator counted which is gone may be
+// among them, or be missing.
+func (c Counts) underWay() int64 { return max(0, c.Runs-c.Ended) }
+
 // since is what Contended and Ended grew by.
 func (c Counts) since(before Counts) Counts {
 	return Counts{Contended: c.Contended - before.Contended, Ended: c.Ended - before.Ended}

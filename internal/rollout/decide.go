@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -73,7 +74,11 @@ func (in Input) superseded() []Event {
 	if !in.State.Active() {
 		return nil
 	}
-	return []Event{{Warning: true, Reason: ReasonSuperseded, Message: "Candidate " + in.State.Candidate.Name() + " is superseded by an edit"}}
+	text := "Candidate " + in.State.Candidate.Name() + " is superseded by an edit"
+	if in.Command != NoCommand {
+		text += fmt.Sprintf(": the command to %s it came too late, and does nothing", strings.ToLower(string(in.Command)))
+	}
+	return []Event{{Warning: true, Reason: ReasonSuperseded, Message: text}}
 }
 
 // begin tries a new candidate, whatever became of the one before.

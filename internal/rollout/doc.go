@@ -63,6 +63,26 @@
 // The error of the whole rollout, over all steps and looks, is 1 %: busy 0.5 %, waits 0.2 %,
 // latency 0.2 %, sample ratio and hard events that both arms have 0.1 %.
 //
+// # Runs that are late
+//
+// Runs whose locks were not busy end first. So an arm that is slow has good votes first, and the
+// others later. Where more runs of the control are under way than of the canary, so many are taken
+// to vote yes before a candidate fails: that only takes evidence away, so it makes no false alarm.
+// What passes takes no vote for granted. It waits while the runs that ended are far fewer in the
+// control; far fewer in the canary are a fault of the candidate (SampleRatioMismatch).
+//
+// # Contention that is gone
+//
+// Whether a lock is busy at all hardly depends on most policies. Some take contention away. Their
+// few contended runs are no group to compare: they are those that would have fared worst. Where
+// fewer runs of the canary look contended, the question is how many of all runs that ended were
+// busy, and only those that were are evidence. That is the half of their E, which is never more
+// than the mean of E and E*E2 of the contended ones: so there are no more false alarms than without.
+//
+// Such a candidate passes with minContendedRuns runs that ended, and as many contended ones of the
+// control, once it is certain (0.5 %) that fewer of its runs are contended. All of its runs under
+// way count as contended: it might be they that wait for their lock, and never end.
+//
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
 // guardrail's percentage of the control's. So a difference that is certain but small passes.
 //
@@ -96,7 +116,7 @@
 // # Guarantees
 //
 //   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
-//     each arm, since its begin (of tenant-minutes, see above), and no vote that leans against the
+//     each arm, since its begin (of tenant-minutes, and where contention is gone, see above), and no vote that leans against the
 //     candidate, nor hard events that do. Or a user's command.
 //   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
 //     next one, whose name differs.
@@ -115,7 +135,8 @@
 // one, too, it is a test: of the runs that were struck, each is in either arm with the same
 // probability. That takes runs to be struck once each. One whose fence is refused may be counted
 // once by each of its owners. A vote counts when its run ends. A candidate under which runs never
-// end is seen by the sample ratio of ended runs.
+// end is seen by the sample ratio of ended runs. A baseline with delays of minutes may keep a
+// better candidate from passing for as long: what its control may still vote is not known.
 //
 // Arms of tenant-minutes touch at the edges of minutes: starts that wait then meet those of the
 // next arm, for 10 s at most of 60. So do starts of processes whose clocks are apart. That makes a

@@ -60,6 +60,8 @@ func moves() map[string]func(world) world {
 		"bad runs":   {Canary: arm(30, 30), Control: arm(30, 0), Rest: 60},
 		"lost runs":  {Canary: arm(1, 0), Control: arm(60, 0), Rest: 60},
 		"a fence":    {Canary: Counts{Runs: 1, Ended: 1, FenceRefused: 1}, Control: Counts{Runs: 1, Ended: 1}, Rest: 3},
+		"spared":     {Canary: spared(12, 0, 0), Control: spared(12, 12, 3), Rest: 24},
+		"runs begin": {Canary: Counts{Runs: 5}, Control: Counts{Runs: 5}, Rest: 10},
 		"only rest":  {Rest: 2},
 		"no control": {Canary: arm(2, 0), Rest: 2},
 	} {
@@ -130,7 +132,10 @@ func violation(in Input, s State) string {
 func evidence(in Input) bool {
 	c, o := in.Tally.Canary, in.Tally.Control
 	b := in.State.Begin
-	return in.Plan.Fault() == "" && c.Contended-b.Canary.Contended >= in.Plan.MinContendedRuns && o.Contended-b.Control.Contended >= in.Plan.MinContendedRuns &&
+	least := in.Plan.MinContendedRuns
+	contended := c.Contended-b.Canary.Contended >= least
+	spared := c.Ended-b.Canary.Ended >= least && (in.Unit == TenantMinute || (c.Contended+max(0, c.Runs-c.Ended))*4 < o.Contended*3)
+	return in.Plan.Fault() == "" && (contended || spared) && o.Contended-b.Control.Contended >= least &&
 		c.Busy <= 3+o.Busy*2 && c.FenceRefused == 0 && c.Ended >= in.State.Seen.Canary.Ended && in.Command != Abort
 }
 

@@ -72,6 +72,28 @@ func hardGuardrails(_ Plan, s State) (finding, bool) {
 	return finding{}, false
 }
 
+// uneven says that two arms which are alike would not have these sizes.
+func uneven(canary, control int64) bool { return logShare(canary, canary+control, 0.5) > rareLimit }
+
+func unlike(what string, canary, control int64) (finding, bool) {
+	return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of the canary, and %d of the control", what, canary, control)}, true
+}
+
+// unevenArms finds arms of which one began or ended fewer. Of runs only a canary that ended fewer is
+// a fault: one that is faster than the control ended more.
+func unevenArms(s State) (finding, bool) {
+	canary, control := s.Seen.Canary, s.Seen.Control
+	switch {
+	case uneven(canary.Runs, control.Runs):
+		return unlike("Canary and control began with different numbers of "+s.Unit.plural(), canary.Runs, control.Runs)
+	case s.Unit != TenantMinute && canary.Ended < control.Ended && uneven(canary.Ended, control.Ended):
+		return unlike("Fewer runs of the canary ended than of the control", canary.Ended, control.Ended)
+	case s.Unit == TenantMinute && uneven(canary.Ended, control.Ended):
+		return unlike("Canary and control ended different numbers of "+s.Unit.plural(), canary.Ended, control.Ended)
+	}
+	return finding{}, false
+}
+
 // sampleRatio finds arms whose sizes cannot be chance. A share of all runs is compared with the
 // percentages that were in force since the begin: replicas take up a new one at different times.
 func sampleRatio(p Plan, s State) (finding, bool) {
@@ -86,11 +108,10 @@ func sampleRatio(p Plan, s State) (finding, bool) {
 	mismatch := func(what string, k, n int64) (finding, bool) {
 		return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of %d", what, k, n)}, true
 	}
+	if f, found := unevenArms(s); found {
+		return f, true
+	}
 	switch {
-	case logShare(canary.Runs, canary.Runs+control.Runs, 0.5) > rareLimit:
-		return mismatch("Canary and control began with different numbers of "+s.Unit.plural(), canary.Runs, canary.Runs+control.Runs)
-	case logShare(canary.Ended, canary.Ended+control.Ended, 0.5) > rareLimit:
-		return mismatch("Canary and control ended different numbers of "+s.Unit.plural(), canary.Ended, canary.Ended+control.Ended)
 	case share > most && logShare(canary.Runs, all, most) > rareLimit:
 		return mismatch("The canary has more "+s.Unit.plural()+" than its percentage", canary.Runs, all)
 	case share < least && logShare(canary.Runs, all, least) > rareLimit:
@@ -108,24 +129,31 @@ type question struct {
 	limit           float64 // evidence that is enough
 	borne           int64   // votes of the canary, in percent of the control's
 	least           int64   // units to be asked in each arm
+	late            int64   // runs of the control that are late: they may still vote yes
+	alone           bool    // the arms' yes are compared, and not the others
 }
 
 // questions are those that were asked so far.
 func questions(p Plan, s State) []question {
 	canary, control := s.Seen.Canary, s.Seen.Control
-	list := []question{{
-		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent,
+	late := max(0, control.underWay()-canary.underWay())
+	busy := question{
+		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, late: late,
 		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
-	}}
+	}
+	if s.Unit != TenantMinute && s.fewer(0) >= leaning { // the contended are no group that the policies have in common
+		busy.canary.Asked, busy.control.Asked, busy.alone = canary.Ended, control.Ended, true
+	}
+	list := []question{busy}
 	if t := s.Wait; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent,
+			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent, late: late,
 			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	if t := s.Latency; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent,
+			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent, late: late,
 			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
@@ -143,18 +171,33 @@ func (q question) beyond() bool {
 	return canary*100 > control*float64(q.borne)
 }
 
+// evidence is that of a canary which votes yes more often. Less evidence than there is makes no
+// false alarm: so each question may leave out the others' votes, and the half is what the mean with
+// theirs has at least.
+func (q question) evidence() float64 {
+	if q.alone {
+		return logEvidence(q.canary.Yes, q.canary.Yes+q.control.Yes) - math.Ln2
+	}
+	return logWorse(q.canary, q.control)
+}
+
+// certain says that the canary votes yes more often, whatever those of the control vote that are
+// late. Runs whose locks were not busy end first, so the votes of an arm that is slow look better
+// than they are.
+func (q question) certain() bool {
+	q.control.Yes, q.control.Asked = q.control.Yes+q.late, q.control.Asked+q.late
+	return q.beyond() && q.evidence() >= q.limit
+}
+
 // votes finds a question that the canary answers worse, beyond doubt or so likely that it
 // does not pass.
 func votes(p Plan, s State) (finding, bool) {
 	doubt, found := finding{}, false
 	for _, q := range questions(p, s) {
-		if !q.beyond() {
-			continue
-		}
-		switch evidence := logWorse(q.canary, q.control); {
-		case evidence >= q.limit:
+		switch {
+		case q.certain():
 			return finding{Fail, q.reason, q.String()}, true
-		case evidence >= leaning:
+		case q.beyond() && q.evidence() >= leaning:
 			doubt, found = finding{verdict: NotEnough, message: "Not sure yet: " + q.String()}, true
 		}
 	}
@@ -168,7 +211,7 @@ func lacking(p Plan, s State) (finding, bool) {
 			return finding{verdict: NotEnough, message: "Not sure yet: " + e.String()}, true
 		}
 	}
-	if message := s.Unit.lacks(s.Seen.Canary.since(s.Begin.Canary), s.Seen.Control.since(s.Begin.Control), p.MinContendedRuns); message != "" {
+	if message := s.lacks(p.MinContendedRuns); message != "" {
 		return finding{verdict: NotEnough, message: message}, true
 	}
 	if s.Seen.Control.Latencies.total() > 0 && !s.Latency.Set {

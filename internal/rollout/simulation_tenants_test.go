@@ -77,10 +77,10 @@ func (s admissionScenario) play(seed uint64) (state State, tally Tally) {
 			case Canary:
 				h.minute(&tally.Canary, s, tenant, s.candidate, locked)
 			case Control:
-				h.minute(&tally.Control, s, tenant, behaviour{1, 1, 1}, locked)
+				h.minute(&tally.Control, s, tenant, same, locked)
 			case Rest:
 				rest := &Counts{}
-				h.minute(rest, s, tenant, behaviour{1, 1, 1}, locked)
+				h.minute(rest, s, tenant, same, locked)
 				tally.Rest += rest.Runs
 			}
 		}
@@ -130,8 +130,7 @@ func admissionScenarios() []admissionScenario {
 	watched.StepsPercent, watched.MinContendedRuns = []int{50}, simulatedHours*60*20
 	tails := watched // thresholds need less
 	tails.MinContendedRuns = 200
-	same := behaviour{1, 1, 1}
-	times := func(busy float64) behaviour { return behaviour{busy, 1, 1} }
+	times := func(busy float64) behaviour { return behaviour{busy, 1, 1, 1} }
 	return []admissionScenario{
 		{"no difference, steps 20, 50", 10, usualBusy, same, Rest, steps},
 		{"no difference, steps 20, 50", 10, 0.1, same, Rest, steps},
@@ -143,7 +142,7 @@ func admissionScenarios() []admissionScenario {
 		{"busy x 2, half of the minutes", 2, usualBusy, times(2), Rest, watched},
 		{"busy x 3, half of the minutes", 10, usualBusy, times(3), Rest, watched},
 		{"busy x 3, half of the minutes", 10, 0.1, times(3), Rest, watched},
-		{"waits x 3, half of the minutes", 10, usualBusy, behaviour{1, 3, 1}, Rest, tails},
+		{"waits x 3, half of the minutes", 10, usualBusy, behaviour{1, 3, 1, 1}, Rest, tails},
 		{"Lock -> Atomic, steps 20, 50", 10, usualBusy, same, Canary, steps},
 		{"Atomic -> Lock, steps 20, 50", 10, usualBusy, same, Control, steps},
 	}
@@ -165,7 +164,7 @@ func TestRolloutsOfAdmissionBySimulation(t *testing.T) {
 		row, rolledBack, promoted, voted := s.repeat(times)
 		rows = append(rows, row)
 		t.Log(row)
-		same := s.candidate == behaviour{1, 1, 1}
+		same := s.candidate == same
 		switch {
 		case same && s.never != Control && rolledBack*100 > times:
 			t.Errorf("%s: %d of %d are rolled back; 1 %% is borne", s.name, rolledBack, times)

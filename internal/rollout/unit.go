@@ -60,17 +60,44 @@ func (u Unit) asked(c Counts) int64 {
 	return c.Contended
 }
 
-// lacks says what evidence a step lacks, given its counts; empty: none.
-func (u Unit) lacks(canary, control Counts, least int64) string {
-	if u != TenantMinute {
-		if min(canary.Contended, control.Contended) >= least {
-			return ""
-		}
-		return fmt.Sprintf("%d contended runs of the canary and %d of the control ended in this step, %d of each are needed", canary.Contended, control.Contended, least)
+// fewer is the evidence that runs of the canary are contended less often than those of the control,
+// if so many of the canary more were contended.
+func (s State) fewer(more int64) float64 {
+	canary, control := s.Seen.Canary, s.Seen.Control
+	return logWorse(Vote{control.Contended, control.Ended}, Vote{canary.Contended + more, canary.Ended + more})
+}
+
+// lacks says what evidence a step lacks; empty: none.
+func (s State) lacks(least int64) string {
+	canary, control := s.Seen.Canary.since(s.Begin.Canary), s.Seen.Control.since(s.Begin.Control)
+	if s.Unit != TenantMinute {
+		return s.lacksRuns(canary, control, least)
 	}
 	if max(canary.Contended, control.Contended) >= least && min(canary.Ended, control.Ended) >= least {
 		return ""
 	}
 	return fmt.Sprintf("%d tenant-minutes of the canary voted in this step, %d of them contended, and %d of the control, %d contended; %d of each are needed, and as many contended in one of the arms",
 		canary.Ended, canary.Contended, control.Ended, control.Contended, least)
+}
+
+// lacksRuns is lacks for runs, given what was counted in the step. A candidate that removes
+// contention never has as many contended runs as the control. There the control's tell that there
+// was occasion for it. Runs under way count as contended: those whose lock is busy end last.
+func (s State) lacksRuns(canary, control Counts, least int64) string {
+	if all := s.Seen; all.Canary.Ended > all.Control.Ended && uneven(all.Canary.Ended, all.Control.Ended) {
+		return fmt.Sprintf("The control's runs have not ended yet: %d runs of the canary ended, and %d of the control", all.Canary.Ended, all.Control.Ended)
+	}
+	if min(canary.Contended, control.Contended) >= least {
+		return ""
+	}
+	text := fmt.Sprintf("%d contended runs of the canary and %d of the control ended in this step, %d of each are needed", canary.Contended, control.Contended, least)
+	if s.fewer(0) < leaning {
+		return text
+	}
+	underWay := s.Seen.Canary.underWay()
+	if s.fewer(underWay) >= busyLimit && control.Contended >= least && canary.Ended >= least {
+		return ""
+	}
+	return fmt.Sprintf("%s; or %d of the control, and %d of the canary that ended, if it is certain that fewer of its runs are contended: %d ended, and %d are under way",
+		text, least, least, canary.Ended, underWay)
 }

@@ -107,3 +107,19 @@ func TestPeriods(t *testing.T) {
 		t.Errorf("%s is in period %d, which begins at %s", epoch, n, BeginOf(n))
 	}
 }
+
+// A command about a candidate that an edit replaces in the same moment is not silently dropped.
+//
+// mutation: superseded that does not tell of the command makes this fail.
+func TestACommandThatComesTooLateIsTold(t *testing.T) {
+	for command, want := range map[Command]string{
+		NoCommand: "Candidate 4f2a-2 is superseded by an edit",
+		Promote:   "Candidate 4f2a-2 is superseded by an edit: the command to promote it came too late, and does nothing",
+		Abort:     "Candidate 4f2a-2 is superseded by an edit: the command to abort it came too late, and does nothing",
+	} {
+		_, events := Decide(Input{Plan: aPlan(), Spec: thirdRe, State: progressing(20), Command: command, Now: epoch})
+		if len(events) == 0 || events[0].Reason != ReasonSuperseded || events[0].Message != want {
+			t.Errorf("%q: %+v; want %q", command, events, want)
+		}
+	}
+}

@@ -80,9 +80,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{all}
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("lockpolicy").
-		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(predicate.Or(
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, // of which one is a user's command
-		))).
+		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(edits())).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      new(false), // standbys may have votes, of starts that their webhook was asked about
 			MaxConcurrentReconciles: 1,
@@ -93,6 +91,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("make lock policy controller: %w", err)
 	}
 	return nil
+}
+
+// edits leaves out the updates that are of status only. Of annotations one is a user's command.
+func edits() predicate.Predicate {
+	return predicate.Or(passes.OfSpecs(), predicate.Predicate(predicate.AnnotationChangedPredicate{}))
 }
 
 // Reconcile looks at all policies and writes the status of those whose status is out of date.

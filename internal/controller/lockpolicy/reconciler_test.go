@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -118,5 +120,29 @@ func TestEffectiveNumbers(t *testing.T) {
 				t.Errorf("effective (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A policy that was replaced while the watch was cut comes as an update from generation 1 to 1.
+//
+// mutation: edits with predicate.GenerationChangedPredicate makes this fail.
+func TestWhatWakesTheController(t *testing.T) {
+	policy := func(uid types.UID, generation int64, command string) *v1alpha1.LockPolicy {
+		return &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{
+			Name: "reports", UID: uid, Generation: generation, Annotations: map[string]string{v1alpha1.AnnotationRollout: command},
+		}}
+	}
+	for name, test := range map[string]struct {
+		now  *v1alpha1.LockPolicy
+		want bool
+	}{
+		"a status":   {policy("a", 1, ""), false},
+		"an edit":    {policy("a", 2, ""), true},
+		"a command":  {policy("a", 1, "promote 4f2a0011-2"), true},
+		"it is anew": {policy("b", 1, ""), true},
+	} {
+		if got := edits().Update(event.UpdateEvent{ObjectOld: policy("a", 1, ""), ObjectNew: test.now}); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

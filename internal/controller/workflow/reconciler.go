@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -96,7 +95,7 @@ func (r *Reconciler) Wake(workflow types.NamespacedName) {
 // content is read when it changes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("workflow").
-		WatchesMetadata(&v1alpha1.Workflow{}, &events{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&v1alpha1.Workflow{}, &events{}, builder.WithPredicates(passes.OfSpecs())).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.queue.Store(&q)
 			return nil

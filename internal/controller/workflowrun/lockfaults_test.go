@@ -8,6 +8,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -108,4 +110,34 @@ var _ = Describe("the lock of one run", func() {
 		Expect(q.Len()).To(Equal(1))
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
+
+	// mutation: policyWatch that compares generations only makes this fail.
+	It("that the run keeps is taken anew when its policy was replaced while the watch was cut", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, twoSteps())
+		r.inFlight(ctx, run, 1)
+		q := newQueue()
+		was, now := w.policies[0].DeepCopy(), w.policies[0].DeepCopy()
+		now.UID = "another"
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: now}, q)
+		Expect(q.Len()).To(Equal(1))
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	// mutation: semaphoreWatch that compares generations only makes this fail.
+	It("of a semaphore that was replaced while the watch was cut is asked for anew", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		var changed []string
+		r := w.newReplica(ctx, "r", func(r *replica) { r.SemaphoreChanged = func(name string) { changed = append(changed, name) } })
+		semaphore := func(uid types.UID, generation int64) *v1alpha1.Semaphore {
+			return &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "licences", UID: uid, Generation: generation}}
+		}
+		for now, told := range map[*v1alpha1.Semaphore]int{semaphore("a", 1): 0, semaphore("a", 2): 1, semaphore("b", 1): 1} {
+			changed = nil
+			r.semaphoreWatch().Update(ctx, event.UpdateEvent{ObjectOld: semaphore("a", 1), ObjectNew: now}, newQueue())
+			Expect(changed).To(HaveLen(told), "%s of generation %d", now.UID, now.Generation)
+		}
+	}, NodeTimeout(patience))
 })

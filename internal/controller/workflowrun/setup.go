@@ -155,7 +155,7 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 			wake(q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || rolloutChanged(e.ObjectOld, e.ObjectNew) {
+			if passes.OtherSpec(e.ObjectOld, e.ObjectNew) || rolloutChanged(e.ObjectOld, e.ObjectNew) {
 				wake(q)
 			}
 		},
@@ -172,7 +172,7 @@ func (r *Reconciler) semaphoreWatch() handler.EventHandler {
 			r.SemaphoreChanged(e.Object.GetName())
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+			if passes.OtherSpec(e.ObjectOld, e.ObjectNew) {
 				r.SemaphoreChanged(e.ObjectNew.GetName())
 			}
 		},

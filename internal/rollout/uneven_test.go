@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// begun is an arm of which so many runs began, and those of c ended.
+func begun(runs int64, c Counts) Counts {
+	c.Runs = runs
+	return c
+}
+
+// spared is an arm whose runs all ended, of which few were contended.
+func spared(ended, contended, busy int64) Counts {
+	c := Counts{Runs: ended, Ended: ended, Contended: contended, Busy: busy}
+	c.Waits[0], c.Waits[8], c.Latencies[9] = ended-contended, contended, ended
+	return c
+}
+
+// Runs that end sooner under the candidate are no fault of it; runs that end later, or never, are.
+//
+// mutation: a ratio of ended runs that fails on both sides, votes that leave out the runs of the
+// control which are late, and a pass that does not wait for them make this fail.
+func TestArmsWhoseRunsEndAtDifferentTimes(t *testing.T) {
+	frozen := Tally{Canary: spared(50, 30, 5), Control: spared(50, 0, 0)}
+	tests := map[string]struct {
+		state  State
+		tally  Tally
+		phase  Phase
+		reason Reason
+		says   string
+	}{
+		"no run of the control ended":               {progressing(50), Tally{Canary: begun(20, arm(18, 3)), Control: begun(20, Counts{})}, Progressing, ReasonCanaryRuns, "18 runs of the canary ended, and 0 of the control"},
+		"few of the control did":                    {progressing(50), Tally{Canary: begun(80, arm(60, 8)), Control: begun(80, arm(15, 2))}, Progressing, ReasonCanaryRuns, "60 runs of the canary ended, and 15 of the control"},
+		"as many as are needed, and they are late":  {progressing(50).with(Tally{Canary: arm(50, 5), Control: arm(40, 4)}), Tally{Canary: begun(200, arm(190, 20)), Control: begun(200, arm(90, 10))}, Progressing, ReasonCanaryRuns, "The control's runs have not ended yet"},
+		"those of the control that waited are late": {progressing(50).with(frozen), Tally{Canary: begun(104, spared(100, 60, 10)), Control: begun(104, spared(60, 0, 0))}, Progressing, ReasonCanaryRuns, ""},
+		"those of the canary that waited are late":  {progressing(50).with(frozen), Tally{Canary: begun(144, spared(100, 60, 10)), Control: begun(144, spared(100, 0, 0))}, RolledBack, ReasonWaitTailWorse, "60 of 100"},
+		"few of the canary ended":                   {progressing(50), Tally{Canary: begun(80, arm(15, 2)), Control: begun(80, arm(60, 10))}, RolledBack, ReasonSampleRatioMismatch, "Fewer runs of the canary ended than of the control: 15 of the canary, and 60 of the control"},
+		"few of the canary began":                   {progressing(50), Tally{Canary: arm(40, 0), Control: arm(100, 0)}, RolledBack, ReasonSampleRatioMismatch, "40 of the canary, and 100 of the control"},
+		"few of the control began":                  {progressing(50), Tally{Canary: arm(100, 0), Control: arm(40, 0)}, RolledBack, ReasonSampleRatioMismatch, "100 of the canary, and 40 of the control"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.state.Wait.Canary, test.state.Wait.Control = Vote{}, Vote{}
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Reason != test.reason || !strings.Contains(got.Message, test.says) {
+				t.Errorf("%s, %s (%s); want %s, %s (%s)", got.Phase, got.Reason, got.Message, test.phase, test.reason, test.says)
+			}
+		})
+	}
+}
+
+// A candidate under which hardly a run finds its lock busy passes by that, and by nothing else.
+//
+// mutation: evidence that needs contended runs of the canary, runs under way that count as not
+// contended, and busy runs as a part of the contended make this fail.
+func TestACandidateThatRemovesContention(t *testing.T) {
+	before := Tally{Canary: spared(50, 2, 1), Control: spared(50, 30, 9)}
+	control := spared(100, 60, 18)
+	change := func(c Counts, change func(*Counts)) Counts { change(&c); return c }
+	tests := map[string]struct {
+		state   State
+		tally   Tally
+		phase   Phase
+		percent int
+		reason  Reason
+	}{
+		"hardly a run is contended":           {progressing(20).with(before), Tally{spared(100, 4, 4), control, 300}, Progressing, 50, ReasonCanaryRuns},
+		"none is":                             {progressing(20).with(before), Tally{spared(100, 2, 1), control, 300}, Progressing, 50, ReasonCanaryRuns},
+		"they may be among those under way":   {progressing(20).with(before), Tally{begun(160, spared(100, 4, 2)), begun(160, spared(130, 78, 23)), 480}, Progressing, 20, ReasonCanaryRuns},
+		"hardly more than the control":        {progressing(20).with(before), Tally{spared(100, 30, 9), spared(100, 45, 13), 300}, Progressing, 20, ReasonCanaryRuns},
+		"the control has too few":             {progressing(20).with(before), Tally{spared(100, 4, 2), spared(100, 38, 10), 300}, Progressing, 20, ReasonCanaryRuns},
+		"too few ended in this step":          {func() State { s := progressing(20).with(before); s.Begin = Tally{Canary: spared(70, 2, 1)}; return s }(), Tally{spared(100, 4, 2), control, 300}, Progressing, 20, ReasonCanaryRuns},
+		"more of all runs are busy":           {progressing(20).with(before), Tally{spared(300, 39, 39), spared(300, 180, 18), 900}, Progressing, 20, ReasonCanaryRuns},
+		"far more of all runs are busy":       {progressing(20).with(before), Tally{spared(300, 39, 39), spared(300, 180, 9), 900}, RolledBack, 0, ReasonBusyRunsWorse},
+		"results are late, though no lock is": {progressing(20).with(before), Tally{change(spared(100, 4, 2), func(c *Counts) { c.Latencies[9], c.Latencies[12] = 60, 40 }), control, 300}, RolledBack, 0, ReasonLatencyWorse},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Percent != test.percent || got.Reason != test.reason {
+				t.Errorf("%s at %d percent, %s (%s); want %s at %d, %s", got.Phase, got.Percent, got.Reason, got.Message, test.phase, test.percent, test.reason)
+			}
+		})
+	}
+}

@@ -290,6 +290,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	}
 	policies.RegisterMetrics(metrics.Registry)
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	approvals.Turn = a.inTurn(stepapproval.AtOnce, "approval", approvals.Wake)
 	workflows := &workflow.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Revisions: a.revisions, Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
 		Aside: a.aside(workflow.AtOnce / 2),

@@ -21,10 +21,6 @@ const (
 	varSteps  = "steps"
 	varRun    = "run"
 	varItem   = "item"
-
-	maxCached     = 2048      // compiled expressions
-	maxCachedText = 512 << 10 // bytes of their text: each takes some 90 bytes when it is compiled
-	generations   = 2         // have all of that together
 )
 
 // source is what a program is made of.
@@ -66,10 +62,7 @@ type compiler struct {
 
 	functions map[string]choices // of both environments
 
-	mu       sync.Mutex
-	programs map[source]*program // those that were used lately
-	before   map[source]*program // others
-	text     int                 // bytes of the text of programs
+	cache
 }
 
 // sharedCompiler is the package's only state (see doc.go). Its error would be a defect of
@@ -86,7 +79,7 @@ func newCompiler() (*compiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the CEL guard: %w", err)
 	}
-	return &compiler{env: env, itemEnv: itemEnv, guard: g, functions: choicesIn(env), programs: map[source]*program{}}, nil
+	return &compiler{env: env, itemEnv: itemEnv, guard: g, functions: choicesIn(env)}, nil
 }
 
 func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
@@ -168,35 +161,4 @@ func (c *compiler) make(src source, m *Meter) (*program, error) {
 		source: src, env: env, outputType: checked.OutputType(), prog: prog,
 		steps: stepsRead(tree), outputs: outputsRead(tree), fields: fieldsRead(tree), cost: cost,
 	}, nil
-}
-
-func (c *compiler) cached(src source) *program {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.programs[src]; p != nil {
-		return p
-	}
-	p := c.before[src]
-	if p != nil {
-		c.put(src, p)
-	}
-	return p
-}
-
-func (c *compiler) keep(src source, p *program) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.put(src, p)
-}
-
-// put forgets what was not used for as long as it took to fill a generation: whoever floods the
-// cache with expressions does not take away those that others use all the time. c.mu is held.
-func (c *compiler) put(src source, p *program) {
-	if len(c.programs) >= maxCached/generations || c.text+len(src.text) > maxCachedText/generations {
-		c.before, c.programs, c.text = c.programs, map[source]*program{}, 0
-	}
-	if c.programs[src] == nil { // two may have compiled it at the same time
-		c.text += len(src.text)
-	}
-	c.programs[src] = p
 }

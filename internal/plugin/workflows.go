@@ -86,7 +86,7 @@ func fullRevision(ctx context.Context, c client.Reader, namespace, workflow, giv
 func revisionsOf(ctx context.Context, c client.Reader, namespace, workflow string) ([]string, error) {
 	var kept []metav1.PartialObjectMetadata
 	more, err := eachName(ctx, c, reads.RevisionKind("ControllerRevisionList"), func(r *metav1.PartialObjectMetadata) bool {
-		if strings.HasPrefix(r.Name, workflow+"-") {
+		if of, _, ours := revisions.Of(r); ours && of == workflow {
 			kept = append(kept, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: r.Name, CreationTimestamp: r.CreationTimestamp}})
 		}
 		return true

@@ -42,7 +42,8 @@ func reportOf(t *testing.T, topic string, created int64) (*v1alpha1.Workflow, *a
 	w.Status = &v1alpha1.WorkflowStatus{Revision: revision}
 	return w, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team-a", Name: template.ObjectName("report", revision), CreationTimestamp: metav1.Unix(created, 0),
-		Labels: map[string]string{v1alpha1.LabelWorkflow: "report"},
+		Labels:      map[string]string{v1alpha1.LabelWorkflow: "report"},
+		Annotations: map[string]string{v1alpha1.AnnotationWorkflowUID: "u"},
 	}, Data: runtime.RawExtension{Raw: data}}, revision
 }
 

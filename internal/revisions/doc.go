@@ -10,6 +10,7 @@
 //	Store.Has     whether a revision exists
 //	Store.Load    what a revision has; ErrGone: it does not exist, or is something else
 //	Store.Raw     the same as JSON, with fields that this version does not know
+//	Of            the Workflow and revision of a ControllerRevision, if it is one of ours
 //
 // Nothing is read from a cache: the content of all revisions of a cluster is too much to keep in
 // each replica, and each is read about once. Who deletes a revision is a matter of

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,6 +119,11 @@ func Unnamed(w *v1alpha1.Workflow) *Content {
 
 // ObjectName is the name of the object that has a revision.
 func ObjectName(workflow, revision string) string { return workflow + "-" + revision }
+
+// IsRevision says whether a text can name a revision.
+func IsRevision(text string) bool {
+	return len(text) == RevisionDigits && strings.Trim(text, "0123456789abcdef") == ""
+}
 
 // Parameters are those of the version.
 func (c *Content) Parameters() []v1alpha1.Parameter { return c.parameters }

@@ -202,13 +202,16 @@ func labelOf(p *v1alpha1.LockPolicy) string {
 	return strings.TrimRight(p.Name[:maxLabel-1-hashLength], ".-") + "-" + hash
 }
 
-// revisionsOf are the revisions that are kept of policies of this name.
+// revisionsOf are the revisions that are kept of policies of this name. They are owned by one: the
+// label is also on the ControllerRevisions of a DaemonSet whose pods have it.
 func (r *Reconciler) revisionsOf(ctx context.Context, p *v1alpha1.LockPolicy) ([]appsv1.ControllerRevision, error) {
 	var list appsv1.ControllerRevisionList
 	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
 		return nil, fmt.Errorf("list revisions: %w", err)
 	}
-	return list.Items, nil
+	return slices.DeleteFunc(list.Items, func(rev appsv1.ControllerRevision) bool {
+		return !slices.ContainsFunc(rev.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "LockPolicy" && o.Name == p.Name })
+	}), nil
 }
 
 // pruneRevisions deletes the oldest revisions that are too many, but none that the status names, or

@@ -15,16 +15,17 @@
 //
 // # When it looks
 //
-// At each event about a StepApproval, and at all of them when a replica becomes the leader. The run
-// is read live: the cache may not have it yet, or still have the one before. So one look is enough.
-// A run that is not there, or is not meant, will not be meant later either, because a decision
-// means only runs that were there before it; then the StepApproval is left alone, and stays until
-// it is deleted. It is not looked at again.
+// When a StepApproval is made or its owners change, and at all of them when a replica becomes the
+// leader. Namespaces take turns: one with thousands leaves places to the decisions of others. The
+// run is read live: the cache may not have it yet, or still have the one before. So one look is
+// enough. A run that is not there, or is not meant, will not be meant later either, because a
+// decision means only runs that were there before it; then the StepApproval is left alone, and
+// stays until it is deleted. It is not looked at again.
 //
 // # Failures
 //
-// A patch that was refused because the object has changed is not repeated: the change comes as an
-// event of its own. Other errors come back with a growing wait of at most 30 s. A run that is
+// A patch that was refused because the object has changed is made again after a second, when the
+// cache has the change. Other errors come back with a growing wait of at most 30 s. A run that is
 // deleted between look and patch makes no difference: the garbage collector deletes what belongs to
 // a UID that does not exist.
 package stepapproval

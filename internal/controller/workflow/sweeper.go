@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
@@ -115,7 +116,8 @@ func (s *Sweeper) sweepNamespace(ctx context.Context, namespace string, workflow
 	return errors.Join(errs...)
 }
 
-// list lists the revisions of all Workflows, by namespace and name, without their content.
+// list lists the revisions of all Workflows, by namespace and name, without their content. What has
+// their label and is another's is not among them.
 func (s *Sweeper) list(ctx context.Context) (map[string]map[string][]revision, error) {
 	all := map[string]map[string][]revision{}
 	page := &metav1.PartialObjectMetadataList{}
@@ -126,12 +128,15 @@ func (s *Sweeper) list(ctx context.Context) (map[string]map[string][]revision, e
 		}
 		for i := range page.Items {
 			o := &page.Items[i]
+			name, _, ours := revisions.Of(o)
+			if !ours {
+				continue
+			}
 			of := all[o.Namespace]
 			if of == nil {
 				of = map[string][]revision{}
 				all[o.Namespace] = of
 			}
-			name := o.Labels[v1alpha1.LabelWorkflow]
 			of[name] = append(of[name], revision{o.Name, o.CreationTimestamp, o.UID, o.ResourceVersion})
 		}
 		if page.Continue == "" {
@@ -229,7 +234,7 @@ func (s *Sweeper) retire(ctx context.Context, key types.NamespacedName, old []re
 // workflow reads a Workflow, nil if it is gone. It is not settled while its current revision is
 // about to be written. Where that is refused, it is: old revisions may be what fills the quota. So
 // it is where there are too many.
-func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName, revisions int) (w *v1alpha1.Workflow, settled bool, err error) {
+func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName, kept int) (w *v1alpha1.Workflow, settled bool, err error) {
 	w = &v1alpha1.Workflow{}
 	err = s.Live.Get(ctx, key, w)
 	if apierrors.IsNotFound(err) {
@@ -238,7 +243,7 @@ func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName, revisi
 	if err != nil {
 		return nil, false, fmt.Errorf("read: %w", err)
 	}
-	return w, w.Status != nil && (w.Status.ObservedGeneration == w.Generation || refused(w) || revisions > historyOf(w)+spare), nil
+	return w, w.Status != nil && (w.Status.ObservedGeneration == w.Generation || refused(w) || kept > historyOf(w)+spare), nil
 }
 
 // historyOf is how many revisions of a Workflow are kept that nobody needs.

@@ -33,7 +33,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		p.evaluated = d.Evaluated
 		noteValid(p)
 		p.lists = d.Lists
-		p.r.lists.keep(p.run.UID, d.Lists)
+		p.r.lists.keep(p.run.Namespace, p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d)
 		switch {
 		case d.Cut && p.desk.SitDown(ctx):

@@ -41,7 +41,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	r.Templates.Forget(key)
 	for i := range gone {
 		g := &gone[i]
-		r.lists.keep(g.UID, nil)
+		r.lists.forget(g.UID)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
 			remember(g, m)

@@ -25,7 +25,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
 	p.r.Liveness.Forget(p.key)
 	p.r.Signals.forget(p.key)
-	p.r.lists.keep(p.run.UID, nil)
+	p.r.lists.forget(p.run.UID)
 	d := lifecycle.Decide(p.input(ctx, p.lock.Tentative(p.run)))
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)

@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -271,37 +270,6 @@ func statusBytes(run *v1alpha1.WorkflowRun) int {
 	return len(text)
 }
 
-// mutations: lists of other runs kept beyond the bound, or bytes not given back, make this fail.
-func TestListsAreForgottenWhenThereAreTooMany(t *testing.T) {
-	l := &lists{}
-	for i := range 20 {
-		l.keep(types.UID(fmt.Sprint(i)), map[string][]any{"all": {strings.Repeat("x", 10<<20)}})
-		if l.bytes > maxListBytes {
-			t.Fatalf("%d bytes", l.bytes)
-		}
-	}
-	if n := len(l.byRun); n != 6 || l.of("19") == nil {
-		t.Errorf("%d runs", n)
-	}
-	l.keep("20", map[string][]any{"all": {strings.Repeat("x", maxListBytes)}})
-	if l.of("20") != nil || len(l.byRun) != 6 {
-		t.Errorf("what is too large was kept, or others were forgotten for it: %d runs", len(l.byRun))
-	}
-	for uid := range l.byRun {
-		l.keep(uid, nil)
-	}
-	if l.bytes != 0 || len(l.byRun) != 0 {
-		t.Errorf("%d bytes of %d runs are left", l.bytes, len(l.byRun))
-	}
-	again := map[string][]any{"all": {map[string]any{"a": []any{1, "b"}}}}
-	l.keep("x", again)
-	before := l.bytes
-	l.keep("x", map[string][]any{"all": again["all"]})
-	if l.bytes != before || before == 0 {
-		t.Errorf("%d bytes, then %d", before, l.bytes)
-	}
-}
-
 // mutations: a pass that looks only at what all runs have together, or only at its own, makes this
 // fail.
 func TestAPassKnowsTheListsOfItsLastDecision(t *testing.T) {
@@ -309,12 +277,12 @@ func TestAPassKnowsTheListsOfItsLastDecision(t *testing.T) {
 	run.UID = "u"
 	before, now := map[string][]any{"all": {1}}, map[string][]any{"all": {2}}
 	p := &pass{r: &Reconciler{}, run: run}
-	p.r.lists.keep(run.UID, before)
+	p.r.lists.keep("", run.UID, before)
 	if !sameLists(knownLists(p), before) {
 		t.Error("those of the last pass are not known")
 	}
 	p.lists = now
-	p.r.lists.keep(run.UID, nil)
+	p.r.lists.forget(run.UID)
 	if !sameLists(knownLists(p), now) {
 		t.Error("those of the last decision are not known, since there was no room for them")
 	}

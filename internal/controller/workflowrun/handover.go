@@ -171,7 +171,7 @@ func (r *Reconciler) forget(uid types.UID, key types.NamespacedName) {
 	r.Templates.Forget(key)
 	r.Slots.Forget(uid)
 	r.Ahead.Forget(uid) // if it could not be written
-	r.lists.keep(uid, nil)
+	r.lists.forget(uid)
 }
 
 // split tells the partitions of runs from the work that is done once.

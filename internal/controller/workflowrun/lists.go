@@ -3,6 +3,8 @@
 package workflowrun
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,15 +22,36 @@ const (
 // lists remembers what lists the steps with forEach of runs go over, and the keys of locks that are
 // waited for, so that they are not evaluated again for each decision. All of it follows from the
 // runs: what does not fit is forgotten, and costs time only.
+//
+// What one namespace has takes no room of another that has less: of n namespaces each is sure of an
+// n-th of all, and may have more where others leave it. Within a namespace small lists are kept
+// before large ones: those of most runs are tiny.
 type lists struct {
-	mu    sync.Mutex
-	byRun map[types.UID]remembered
-	bytes int
+	mu     sync.Mutex
+	byRun  map[types.UID]remembered
+	bySize map[string]*byteSizes // by namespace
+	bytes  int
 }
 
 type remembered struct {
-	bySteps map[string][]any
-	bytes   int
+	namespace string
+	bySteps   map[string][]any
+	bytes     int
+}
+
+// byteSizes are the runs of a namespace by what is remembered of them, the largest last.
+type byteSizes struct {
+	runs  []sized
+	bytes int
+}
+
+type sized struct {
+	bytes int
+	uid   types.UID
+}
+
+func (s sized) compare(other sized) int {
+	return cmp.Or(cmp.Compare(s.bytes, other.bytes), cmp.Compare(s.uid, other.uid))
 }
 
 // knownLists are those of the decision before. They are not evaluated twice in a pass, also where
@@ -47,37 +70,103 @@ func (l *lists) of(uid types.UID) map[string][]any {
 }
 
 // keep remembers the lists of a run in place of those before; none: it is forgotten.
-func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
+func (l *lists) keep(namespace string, uid types.UID, bySteps map[string][]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.byRun[uid]
-	if sameLists(before.bySteps, bySteps) {
+	if sameLists(l.byRun[uid].bySteps, bySteps) {
 		return
 	}
-	l.bytes -= before.bytes
-	delete(l.byRun, uid)
+	l.drop(uid)
 	if len(bySteps) == 0 {
 		return
 	}
-	now := remembered{bySteps: bySteps}
+	now := remembered{namespace: namespace, bySteps: bySteps}
 	for _, list := range bySteps {
 		now.bytes += expr.MemoryOf(list)
 	}
-	if now.bytes > maxRunLists {
-		return // nobody is forgotten for what finds no room
+	if now.bytes <= maxRunLists && l.makeRoom(namespace, now.bytes) {
+		l.add(uid, now)
 	}
-	for other, r := range l.byRun {
-		if l.bytes+now.bytes <= maxListBytes {
-			break
+}
+
+// forget forgets the lists of a run.
+func (l *lists) forget(uid types.UID) { l.keep("", uid, nil) }
+
+// makeRoom forgets lists for so many bytes of a namespace: the largest of those that would still
+// have more than it, or else a larger one of its own. If neither is enough nobody is forgotten, and
+// there is no room. l.mu is held.
+func (l *lists) makeRoom(namespace string, bytes int) bool {
+	lacks := func() int { return l.bytes + bytes - maxListBytes }
+	if lacks() <= 0 {
+		return true
+	}
+	own, excess := l.bySize[namespace], 0
+	if own == nil {
+		own = &byteSizes{}
+	}
+	for name, other := range l.bySize {
+		if name != namespace {
+			excess += max(0, other.bytes-own.bytes-bytes)
 		}
-		l.bytes -= r.bytes
-		delete(l.byRun, other)
 	}
+	if excess >= lacks() {
+		for lacks() > 0 {
+			l.drop(l.most(namespace).largest().uid)
+		}
+		return true
+	}
+	if len(own.runs) == 0 || own.largest().bytes <= bytes {
+		return false
+	}
+	l.drop(own.largest().uid) // which is more than what is lacking
+	return true
+}
+
+// most is the namespace that has the most, but for one. l.mu is held.
+func (l *lists) most(except string) *byteSizes {
+	most := &byteSizes{}
+	for name, sizes := range l.bySize {
+		if name != except && sizes.bytes > most.bytes {
+			most = sizes
+		}
+	}
+	return most
+}
+
+func (s *byteSizes) largest() sized { return s.runs[len(s.runs)-1] }
+
+func (l *lists) add(uid types.UID, r remembered) {
 	if l.byRun == nil {
-		l.byRun = map[types.UID]remembered{}
+		l.byRun, l.bySize = map[types.UID]remembered{}, map[string]*byteSizes{}
 	}
-	l.byRun[uid] = now
-	l.bytes += now.bytes
+	sizes := l.bySize[r.namespace]
+	if sizes == nil {
+		sizes = &byteSizes{}
+		l.bySize[r.namespace] = sizes
+	}
+	entry := sized{r.bytes, uid}
+	at, _ := slices.BinarySearchFunc(sizes.runs, entry, sized.compare)
+	sizes.runs = slices.Insert(sizes.runs, at, entry)
+	sizes.bytes += r.bytes
+	l.byRun[uid] = r
+	l.bytes += r.bytes
+}
+
+func (l *lists) drop(uid types.UID) {
+	r, ok := l.byRun[uid]
+	if !ok {
+		return
+	}
+	sizes := l.bySize[r.namespace]
+	if at, found := slices.BinarySearchFunc(sizes.runs, sized{r.bytes, uid}, sized.compare); found {
+		sizes.runs = slices.Delete(sizes.runs, at, at+1)
+	}
+	sizes.bytes -= r.bytes
+	if len(sizes.runs) == 0 {
+		delete(l.bySize, r.namespace)
+	}
+	l.bytes -= r.bytes
+	delete(l.byRun, uid)
 }
 
 // sameLists says whether both are the same lists, without looking into them: they

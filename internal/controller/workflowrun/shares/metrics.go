@@ -15,13 +15,13 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		used: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, schedule and workflow (passes over those), write (of status), create (of child runs), aside (passes that need a desk), desk (costly expressions and large outputs), gate (questions to gates of strategy Lock).",
+			Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, schedule, workflow and approval (passes over those), write (of status), create (of child runs), aside (passes that need a desk), desk (costly expressions and large outputs), gate (questions to gates of strategy Lock).",
 		}, []string{"kind"}),
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, schedule, workflow, write, create, aside, desk, gate.",
+			Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, schedule, workflow, approval, write, create, aside, desk, gate.",
 		}, []string{"kind"}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, schedule, workflow, write, create, aside, desk, gate.",
+			Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, schedule, workflow, approval, write, create, aside, desk, gate.",
 		}, []string{"kind"}),
 	}
 	reg.MustRegister(m.used, m.waits, m.waiting)

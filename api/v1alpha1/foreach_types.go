@@ -15,8 +15,8 @@ import (
 type ForEach struct {
 	// items is one ${...} CEL expression that gives a list, over inputs, steps and run; evaluated
 	// when the step starts. At most 10,000 items and 4 MiB; none is a success with the output [].
-	// The outputs of all items may have 8 MiB together. A run may have 20 steps with forEach, and
-	// 2,000 of their jobs at a time.
+	// The outputs of all items may have 7.75 MiB together. A run may have 20 steps with forEach,
+	// and 2,000 of their jobs at a time.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -128,7 +128,9 @@ type ItemLocks struct {
 func (l ItemLocks) Part(step string) string { return step + "/" + strconv.Itoa(int(l.Item)) }
 
 // ItemGroup is some items of a step that are at the same point. Where there would be too many
-// groups, those with about the same times are made one, with the later time.
+// groups, those with about the same times are made one, with the later time. So an item times out
+// after twice its time at most, and is tried again later by less than twice the longest wait of the
+// step's items.
 type ItemGroup struct {
 	// items of the group, as ranges such as "0-5,7".
 	// +required

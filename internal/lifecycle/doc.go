@@ -110,9 +110,10 @@
 //
 // What is kept is bounded. 2,000 items of a run are under way at most. Where there would be too
 // many groups, those with the same history are made one with the later time, then those that back
-// off, with the higher attempt and fewer failures. So an item may time out later, or be tried more
-// often, than asked, and numbers of attempts may be left out, but none is used twice. Items that
-// fail together are tried again together.
+// off, with the higher attempt and fewer failures. So an item may time out later: after twice its
+// time at most. Its next attempt may be later, by twice the longest wait of the step's items at
+// most, and it may be tried more often than asked. Numbers of attempts may be left out, but none is
+// used twice. Items that fail together are tried again together.
 //
 // The outputs of all items that succeed with one decision go to one place: into status while they
 // are few, else into one object. Nothing succeeds before its output has its place. When the last
@@ -334,7 +335,7 @@
 // step and 128 KiB a run, in the object store 8 MiB; messages about 512 characters; a wait asked
 // for with Retry at most MaxRetryAfter; status below 256 KiB always; a time-out that waits for
 // answers that cannot be had: a minute;
-// 20 steps with forEach, 10,000 items each, whose outputs have 8 MiB together. A decision costs
+// 20 steps with forEach, 10,000 items each, whose outputs have 7.75 MiB together. A decision costs
 // O(steps + dependencies + items under way) plus the expressions of the steps and items that start
 // in it, and once the list of a step with forEach when it starts and when it is over.
 //

@@ -40,7 +40,7 @@ func storeItems(d *draft) {
 			keepList(d, d.view.ListName(i), lists)
 		}
 		if it != nil {
-			it.Store(active)
+			it.Store(active, d.now)
 		}
 	}
 }

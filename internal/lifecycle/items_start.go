@@ -156,7 +156,7 @@ func (r *itemRoom) take(it *fanout.Items, before int, launches []launch) {
 // takes nothing of what this decision may read while they wait.
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	free := it.Free(room)
-	queue, awaiting := it.Due(d.now), it.Awaiting()
+	queue, awaiting := it.Due(d.now, forEachSteps(d)), it.Awaiting()
 	if len(queue)+free+len(awaiting) == 0 {
 		return nil
 	}

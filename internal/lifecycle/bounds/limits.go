@@ -33,8 +33,10 @@ const (
 	MaxForEachSteps  = 20                                 // steps with forEach in a run
 	MaxItemsParallel = 1000                               // items of a step under way
 	MaxUnderWay      = 2000                               // items of a run that are with workers or wait for another attempt
-	MaxGroups        = 96                                 // groups of items of a run, in flight and backing off each
-	MinShare         = 4                                  // of these each step with forEach may have
+	MaxGroups        = 96                                 // groups of items of a run, in flight and backing off each; also histories of those in flight, of which each has some four groups at the worst
+	MinInFlight      = 12                                 // of these each step with forEach may have in flight
+	MinWaiting       = 8                                  // and backing off
+	MinShare         = 4                                  // of histories, and of other things that steps with forEach share
 	MaxBatches       = 24                                 // references to outputs of items of a run
 	MaxHeldBytes     = 4 << 10                            // outputs of the items of one step in status
 	MaxItemsOutput   = protocol.MaxPayloadBytes - 256<<10 // outputs of all items of a step; a list of them with its keys must fit into one object

@@ -17,7 +17,7 @@
 //
 // Items with the same history and times are one Group, a set of indices. So a status grows with the
 // differences among the items under way, not with their number. Store makes groups one where there
-// would be too many: the items of both get the later time.
+// would be too many: the items of both get the later time, which is bounded (bound.go).
 //
 // Outputs of items are a JSON text of pairs, which grows at its end: what a result costs does not
 // depend on how many came before it.

@@ -98,42 +98,9 @@ func phaseOrder(p v1alpha1.StepPhase) int {
 }
 
 // Share is what each of some steps may have of what a run may have.
-func Share(all, steps int) int { return max(all/max(1, steps), bounds.MinShare) }
+func Share(all, steps int) int { return share(all, steps, bounds.MinShare) }
 
-// merged makes neighbours one that may be, those that are closest in time first, until there are
-// few enough groups or none left that may.
-func merged(groups []Group, limit int, may func(a, b *Group) bool) []Group {
-	for len(groups) > limit {
-		best := -1
-		var gap time.Duration
-		for k := 0; k+1 < len(groups); k++ {
-			if !may(&groups[k], &groups[k+1]) {
-				continue
-			}
-			if g := groups[k+1].since().Sub(groups[k].since()).Abs(); best < 0 || g <= gap { // of equal ones the youngest: the oldest is to time out first
-				best, gap = k, g
-			}
-		}
-		if best < 0 {
-			return groups
-		}
-		a, b := &groups[best], &groups[best+1]
-		*a = Group{
-			Set: a.Set.Union(b.Set), Phase: a.Phase, Attempt: max(a.Attempt, b.Attempt), Failures: min(a.Failures, b.Failures),
-			DispatchedAt: later(a.DispatchedAt, b.DispatchedAt), StartedAt: later(a.StartedAt, b.StartedAt),
-			NextAttemptAt: later(a.NextAttemptAt, b.NextAttemptAt), DeadLetter: a.DeadLetter,
-		}
-		groups = slices.Delete(groups, best+1, best+2)
-	}
-	return groups
-}
-
-func later(a, b *metav1.MicroTime) *metav1.MicroTime {
-	if a == nil || (b != nil && b.After(a.Time)) {
-		return b
-	}
-	return a
-}
+func share(all, steps, least int) int { return max(all/max(1, steps), least) }
 
 // waiting is a group as it waits for its next attempt.
 func waiting(g Group, until time.Time) Group {

@@ -62,8 +62,8 @@ func Read(step int, spec *v1alpha1.Step, job protocol.JobID, st *v1alpha1.ForEac
 }
 
 // Store writes the groups into status, of one of some active steps with forEach.
-func (it *Items) Store(active int) {
-	it.bound(active)
+func (it *Items) Store(active int, now time.Time) {
+	it.bound(active, now)
 	it.settleLocks()
 	it.St.Groups = nil
 	for k := range it.groups {
@@ -150,36 +150,6 @@ func (it *Items) Phases(in map[v1alpha1.StepPhase]int) {
 
 // Done says whether all items are over.
 func (it *Items) Done() bool { return it.St.Begun >= it.St.Total && it.UnderWay() == 0 }
-
-// bound sorts the groups and keeps their number within the share of one of several steps. Groups
-// with the same history are made one first, which makes the times of some later; then those that
-// wait for another attempt, whatever their history: in flight it is part of their job ids.
-func (it *Items) bound(active int) {
-	it.groups = slices.DeleteFunc(it.groups, func(g Group) bool { return g.Set.Len() == 0 })
-	slices.SortFunc(it.groups, compareGroups)
-	it.groups = merged(it.groups, Share(bounds.MaxGroups, active), func(a, b *Group) bool {
-		return a.Phase == b.Phase && a.history() == b.history() && a.DeadLetter == b.DeadLetter
-	})
-	it.groups = merged(it.groups, Share(bounds.MaxGroups, active), func(a, b *Group) bool {
-		return a.Phase == v1alpha1.StepBackingOff && b.Phase == a.Phase
-	})
-}
-
-// Crowded says whether items in flight have so many histories that more groups could not be made
-// few enough: some have to be over first.
-func (it *Items) Crowded(active int) bool {
-	type apart struct {
-		history    [2]int32
-		deadLetter v1alpha1.DeadLetterReason
-	}
-	seen := map[apart]bool{}
-	for k := range it.groups {
-		if g := &it.groups[k]; status.InFlight(g.Phase) && g.Set.Len() > 0 {
-			seen[apart{g.history(), g.DeadLetter}] = true
-		}
-	}
-	return len(seen) >= Share(bounds.MaxGroups, active)
-}
 
 // Groups are the groups of the items; none of a step that is over.
 func (it *Items) Groups() []Group {

@@ -20,17 +20,24 @@ type Attempt struct {
 	Failures int32 // of the item before it
 }
 
-// Due are the items whose wait for another attempt is over.
-func (it *Items) Due(now time.Time) []Attempt {
+// Due are the items whose wait for another attempt is over, those that waited for longest first.
+// One with a history that none in flight has waits on where that many are there that the step is
+// Crowded with them.
+func (it *Items) Due(now time.Time, active int) []Attempt {
 	var all []Attempt
-	for k := range it.groups {
-		g := &it.groups[k]
+	seen := it.histories()
+	for _, g := range slices.SortedStableFunc(slices.Values(it.groups), func(a, b Group) int { return a.since().Compare(b.since()) }) {
 		if g.Phase != v1alpha1.StepBackingOff || !bounds.Due(now, g.NextAttemptAt) {
 			continue
 		}
 		next := int32(-1)
 		if g.Attempt < math.MaxInt32 {
 			next = g.Attempt + 1
+			as := apart{history: [2]int32{next, g.Failures}}
+			if !seen[as] && len(seen) >= Share(bounds.MaxGroups, active) {
+				continue
+			}
+			seen[as] = true
 		}
 		for item := range g.Set.All() {
 			all = append(all, Attempt{Item: item, Number: next, Failures: g.Failures})

@@ -12,8 +12,10 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
@@ -42,7 +44,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 			return d
 		case asked:
 			continue // what was found out does not wait for the object store
-		case d.Needs.Outputs() && tries.Supply(ctx, d.Needs):
+		case d.Needs.Outputs() && supply(ctx, p, tries, d.Needs):
 			continue
 		case askLocks(ctx, p, d.Needs.Locks):
 			continue
@@ -52,6 +54,20 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		}
 		return d
 	}
+}
+
+// supply stores and reads what a decision lacks, and says whether another one has more to decide on.
+// The object store may be silent for seconds, and there are one or two desks for all: a pass leaves
+// its own meanwhile, unless it has, or is to read, what is large. Nobody waits for a desk with the
+// lock of a run.
+func supply(ctx context.Context, p *pass, tries *outputs.Tries, n lifecycle.Needs) (more bool) {
+	if p.lock.Held != nil || !p.desk.Has() || shares.Large(p.outputs.With(n)+p.batch.Bytes()) {
+		return tries.Supply(ctx, n)
+	}
+	p.desk.StandUp()
+	more = tries.Supply(ctx, n)
+	p.desk.SitDown(ctx)
+	return more
 }
 
 // decideFirst decides before the lock is taken, and goes on for a while with what a decision would

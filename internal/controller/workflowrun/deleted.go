@@ -45,6 +45,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
 			remember(g, m)
+			m.children.LeaveLine()
 			r.memories.forget(key)
 		}
 	}

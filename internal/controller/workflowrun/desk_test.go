@@ -133,6 +133,56 @@ var _ = Describe("What is rendered again of large outputs", func() {
 	}, NodeTimeout(2*patience))
 })
 
+// There are one or two desks for all runs, and the object store may be silent for seconds.
+//
+// mutation: supply that keeps the desk makes this fail.
+var _ = Describe("A run that needs a desk to decide, and an output to do so", func() {
+	It("has no desk while the object store is silent", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.Turns = shares.NewTurns(16, shares.KindMetrics{}, r.Waker.Wake).WithAside(shares.Aside, shares.KindMetrics{})
+		r.Desks = shares.NewDesks(shares.Room{Desks: 1}, r.Turns, r.Clock, shares.KindMetrics{})
+		steps := []v1alpha1.Step{step("a"), step("b", "a")}
+		for i := range 60 {
+			s := step(fmt.Sprintf("s%d", i), "a", "b")
+			s.When = fmt.Sprintf("steps.a.output.n == 17 && [%d].map(x, x + 1).map(x, x + 2).size() == 1", i)
+			steps = append(steps, s)
+		}
+		run := w.create(ctx, steps)
+		r.inFlight(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.say(ctx, w.upload(ctx, t.id, large(100<<10)))
+		r.pumpAll(ctx, 1)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return isInFlight(stepOf(now, "b").Phase) })
+
+		over, end := context.WithCancel(ctx)
+		end() // who looks does not wait
+		var free []bool
+		r.hook = func(_ context.Context, at string) error {
+			if at != "read/before" {
+				return nil
+			}
+			probe := r.Desks.For("others")
+			free = append(free, probe.SitDown(over))
+			probe.StandUp()
+			return errTest
+		}
+		w.takeAll(ctx, 1)[0].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return stepOf(now, "b").Phase == v1alpha1.StepSucceeded && len(free) > 0
+		})
+		for free = nil; len(free) < 3; {
+			w.clock.Step(longestStep)
+			r.mustPass(ctx, run)
+		}
+		Expect(free).To(HaveEach(true), "others find the desk")
+
+		r.hook = nil
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return isInFlight(stepOf(now, "s0").Phase) })
+	}, NodeTimeout(2*patience))
+})
+
 // mutation: deskForObject that goes by the last write alone makes this fail.
 var _ = Describe("A large run", func() {
 	It("waits for its desk without its lock, also where its owner is new", func(ctx SpecContext) {

@@ -23,6 +23,7 @@ import (
 // deletes it when its time is over (expire).
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
+	p.mem.children.LeaveLine()
 	p.r.Liveness.Forget(p.key)
 	p.r.Signals.forget(p.key)
 	p.r.lists.forget(p.run.UID)

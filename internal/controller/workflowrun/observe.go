@@ -168,6 +168,7 @@ func (r *Reconciler) letGo(ctx context.Context, key types.NamespacedName, uid ty
 	if m := r.memories.peek(key); m != nil && m.uid != uid {
 		r.Leases.Cache.Drop(ctx, m.uid)
 		r.Dispatch.Forget(string(m.uid))
+		m.children.LeaveLine()
 	}
 }
 

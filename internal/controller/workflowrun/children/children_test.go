@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
@@ -412,20 +413,17 @@ func TestChildren_NothingIsCreatedWithoutTheLease(t *testing.T) {
 	}
 }
 
-// line is places of which somebody else has all until the lease is lost, or until the pass ends.
-type line struct {
-	waits  func() error
-	asked  []string
-	placed int
+// asked notes who asks for places.
+type asked struct {
+	*shares.Shares
+	by    []string
+	taken func()
 }
 
-func (l *line) Wait(_ context.Context, namespace string) (func(), error) {
-	l.asked = append(l.asked, namespace)
-	if err := l.waits(); err != nil {
-		return nil, err
-	}
-	l.placed++
-	return func() { l.placed-- }, nil
+func (a *asked) Take(namespace string, granted func()) *shares.Ticket {
+	a.by = append(a.by, namespace)
+	a.taken()
+	return a.Shares.Take(namespace, granted)
 }
 
 // A run may create hundreds of child runs, and each goes through webhooks.
@@ -433,24 +431,17 @@ func (l *line) Wait(_ context.Context, namespace string) (func(), error) {
 // mutation: create that asks for no place, or not as its namespace, that keeps it, or that looks at
 // the lease before it waits only.
 func TestChildren_ACreationHasAPlaceOfItsNamespace(t *testing.T) {
-	for name, c := range map[string]struct {
-		waits func(*site) error
-		want  error
-	}{
-		"at once":                {func(*site) error { return nil }, nil},
-		"when the lease is lost": {func(s *site) error { s.lost = errLost; return nil }, errLost},
-		"never":                  {func(*site) error { return context.Canceled }, context.Canceled},
-	} {
+	for name, lost := range map[string]error{"at once": nil, "when the lease is lost": errLost} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			places := &line{waits: func() error { return c.waits(s) }}
+			places := &asked{Shares: shares.New(1, true, shares.KindMetrics{}), taken: func() { s.lost = lost }}
 			s.Places = places
 			seen, err := s.creates()
-			if !errors.Is(err, c.want) || (seen.UID == "u-p-c") != (c.want == nil) {
+			if !errors.Is(err, lost) || (seen.UID == "u-p-c") != (lost == nil) {
 				t.Errorf("%+v, %v", seen, err)
 			}
-			if diff := cmp.Diff([]string{"n"}, places.asked); diff != "" || places.placed != 0 {
-				t.Errorf("%d places are kept, asked for %v", places.placed, places.asked)
+			if diff := cmp.Diff([]string{"n"}, places.by); diff != "" || !places.Has(places.Shares.Take("other", nil)) {
+				t.Errorf("asked for %v, or a place is kept", places.by)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -46,16 +47,12 @@ const (
 	createTimeout = 65 * time.Second
 	// readTimeout bounds a look at the run that has the name: no webhook has a part in that.
 	readTimeout = 8 * time.Second
-	// patience is how long a pass waits for creations, and for places for them. It has the lock
-	// of its run meanwhile, and other effects.
+	// patience is how long a pass waits for creations that it began, and for further places
+	// meanwhile. It has the lock of its run then, and other effects.
 	patience = 4 * time.Second
-	// briefly is that where creations of the run that an earlier pass left are under way: the end
-	// of each wakes the run, and frees a place.
+	// briefly is that where creations of the run that an earlier pass left are under way, and for a
+	// place where this pass began none: the end of each creation wakes the run, and so does its turn.
 	briefly = 100 * time.Millisecond
-	// placePause is the wait before it is asked for a place again for which a pass had no time. It
-	// doubles, up to mostPlacePause: each such pass keeps the lock, and a place for passes.
-	placePause     = time.Second
-	mostPlacePause = 32 * time.Second
 )
 
 // AtOnce is how many child runs a process creates at the same time: so many places it needs.
@@ -63,7 +60,9 @@ const AtOnce = 16
 
 // places are shared by namespaces; *shares.Shares does.
 type places interface {
-	Wait(ctx context.Context, namespace string) (done func(), err error)
+	Take(namespace string, granted func()) *shares.Ticket
+	Has(t *shares.Ticket) bool
+	Give(t *shares.Ticket)
 }
 
 // Children reads and creates the relatives of runs.
@@ -76,8 +75,8 @@ type Children struct {
 	Live   client.Reader // reads from the API server
 	Clock  clock.PassiveClock
 	Owner  client.FieldOwner
-	// Wake has a pass made over a parent: a creation is over that its pass did not wait for. It
-	// must not block. Nil: nobody is told.
+	// Wake has a pass made over a parent: a creation is over that its pass did not wait for, or it
+	// is its turn to begin one. It must not block. Nil: nobody is told.
 	Wake func(parent types.NamespacedName)
 	// Traces gives child runs their place in traces; nil, and an empty text: they have none.
 	Traces func(parent *v1alpha1.WorkflowRun, step string) string
@@ -93,33 +92,46 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 
 // Create creates the child runs which status names and which are not known to exist: those of the
 // write just made, and those of earlier ones, also of another process. Two who do the same create
-// one. While a quota is full it begins one creation. It says whether anything became of it, which
-// the next pass is to write. It waits for patience at most, and only for what it began itself: what
-// is under way by then goes on by itself, until while ends, and wakes the parent.
+// one. While a quota is full it begins one creation. It says whether another pass is to be made at
+// once: something became of a creation, which that is to write, or there was no time for the rest.
+// It waits for patience at most, and only for what it began itself: what is under way by then goes
+// on by itself, until while ends, and wakes the parent. So does a place that comes free later.
 func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
 	rendered := byStep(fresh)
 	waits, stop := context.WithTimeout(ctx, st.patience())
 	defer stop()
-	var failed error
+	var sum tally
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
-		if waits.Err() != nil || st.stops() {
+		if st.stops() || st.turn.waits() {
+			break
+		}
+		if waits.Err() != nil {
+			sum.more = true
 			break
 		}
 		child, ok := rendered[step]
 		if !ok {
-			var became bool
-			child, ok, became, err = c.rendered(ctx, st, parent, step, again)
-			news, failed = news || became, errors.Join(failed, err)
+			child, ok = c.rendered(ctx, st, parent, step, again, &sum)
 		}
 		if ok {
-			failed = errors.Join(failed, c.begin(ctx, waits, while, st, parent, held, child))
+			sum.fails(c.begin(ctx, waits, while, st, parent, held, child))
 		}
 	}
-	put := waits.Err() != nil && st.later(parent, c.Clock.Now())
+	atOnce := st.stay(c, sum.more)
 	st.await(waits)
 	landed, err := st.land(ctx, c.Clock.Now())
-	return news || put || landed, errors.Join(failed, err)
+	sum.fails(err)
+	return sum.news || atOnce || landed, sum.failed
 }
+
+// tally is what a pass did about children.
+type tally struct {
+	news   bool // something became of one
+	more   bool // there are others, for which it has no time
+	failed error
+}
+
+func (s *tally) fails(err error) { s.failed = errors.Join(s.failed, err) }
 
 func byStep(children []lifecycle.ChildToCreate) map[string]lifecycle.ChildToCreate {
 	by := make(map[string]lifecycle.ChildToCreate, len(children))
@@ -131,19 +143,21 @@ func byStep(children []lifecycle.ChildToCreate) map[string]lifecycle.ChildToCrea
 
 // rendered renders the child run of a step. Where it cannot, what became of it is noted, or it is
 // left for the next pass.
-func (c *Children) rendered(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, step string, again renderer) (child lifecycle.ChildToCreate, ok, news bool, err error) {
-	child, err = again(ctx, step)
+func (c *Children) rendered(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, step string, again renderer, sum *tally) (child lifecycle.ChildToCreate, ok bool) {
+	child, err := again(ctx, step)
 	switch {
 	case err == nil:
-		return child, true, false, nil
+		return child, true
 	case errors.Is(err, render.ErrEnough):
-		return child, false, false, nil
+		sum.more = true
+		return child, false
 	}
 	b, err := unrendered(err)
-	if err == nil {
+	if sum.fails(err); err == nil {
 		st.note(ctx, nameOf(parent, step), b, c.Clock.Now())
+		sum.news = true
 	}
-	return child, false, err == nil, err
+	return child, false
 }
 
 // nameOf is the child run of a step, as status names it.

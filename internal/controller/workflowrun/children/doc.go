@@ -21,7 +21,8 @@
 // and off the lock (flight). It keeps its place until it is over, so there are AtOnce of them at
 // most. The pass that began it waits for patience, and later ones do not; a pass is made when a
 // creation is over that was not waited for. One that is late does no harm: no child begins before
-// its parent's status has its uid.
+// its parent's status has its uid. A run that finds no place keeps its turn in the line of its
+// namespace (turn), beyond its pass, and is woken when it comes.
 //
 // # Observing
 //

@@ -5,7 +5,6 @@ package children
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -37,20 +36,13 @@ func (f *flight) over() bool {
 	}
 }
 
-// begin begins the creation of a child once there is a place. When waits is over it is left.
+// begin begins the creation of a child, if there is a place for it while the pass waits.
 func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) error {
-	leave := func() {}
-	if c.Places != nil {
-		done, err := c.Places.Wait(waits, parent.Namespace)
-		if err != nil && waits.Err() == nil {
-			return fmt.Errorf("create child run: %w", err)
-		}
-		if err != nil {
-			return nil //nolint:nilerr // there was no place in time: see later
-		}
-		leave, st.crowds = done, 0
+	leave, has := c.place(waits, while, st, parent)
+	if !has {
+		return nil
 	}
-	if err := held.Err(); err != nil { // it may have been lost during the wait
+	if err := held.Err(); err != nil { // it may have been lost meanwhile
 		leave()
 		return err
 	}
@@ -86,22 +78,6 @@ func about(parent *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	}
 }
 
-// later puts those off for which there was no place in time, and says whether there are any.
-func (st *State) later(parent *v1alpha1.WorkflowRun, now time.Time) (some bool) {
-	pause := min(placePause<<min(st.crowds, 5), mostPlacePause)
-	for _, step := range st.NotYetCreated(parent, now) {
-		some = true
-		name := nameOf(parent, step)
-		b := st.of[name]
-		b.again = now.Add(pause)
-		st.put(name, b)
-	}
-	if some {
-		st.crowds++
-	}
-	return some
-}
-
 // patience is for how long a pass waits.
 func (st *State) patience() time.Duration {
 	for _, b := range st.of {
@@ -110,6 +86,16 @@ func (st *State) patience() time.Duration {
 		}
 	}
 	return patience
+}
+
+// begun says whether a creation is under way that this pass began.
+func (st *State) begun() bool {
+	for _, b := range st.of {
+		if b.flight != nil && !b.flight.left.Load() && !b.flight.over() {
+			return true
+		}
+	}
+	return false
 }
 
 // await waits for the creations that this pass began. Those that are not over in time wake the

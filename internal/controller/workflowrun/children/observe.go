@@ -38,6 +38,9 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 	if _, err := st.land(ctx, c.Clock.Now()); err != nil { // as nothing is known, it is due again
 		log.FromContext(ctx).V(1).Info("A child run is created again", "cause", err.Error())
 	}
+	if len(st.due(run, c.Clock.Now())) == 0 {
+		st.LeaveLine()
+	}
 	list := lifecycle.Children(run)
 	rel.Children = make(map[string]lifecycle.Child, len(list))
 	left := make(map[string]creation, len(list))
@@ -45,10 +48,9 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 		name := s.ChildRun.Name
 		if s.ChildRun.UID == "" {
 			b := st.of[name]
-			left[name], rel.Children[name] = b, b.fact
-			if at, due := st.dueAt(&b); due && !st.probes() {
-				rel.RetryAt = pacing.Earliest(rel.RetryAt, at) // zero, as of one that is new: no time
-			}
+			left[name] = b
+			fact, at := st.seen(&b, c.Clock.Now())
+			rel.Children[name], rel.RetryAt = fact, pacing.Earliest(rel.RetryAt, at)
 			continue
 		}
 		child, err := c.relative(ctx, run.Namespace, name, s.ChildRun.UID)

@@ -35,8 +35,11 @@ type State struct {
 	changed time.Time
 	// told are the kinds of causes that are in the log.
 	told map[string]bool
-	// crowds is how often in a row a pass found no place for a creation.
-	crowds int
+	// turn is that of the run among those of its namespace that want places; nil: it wants none, or
+	// asks for it with the next child.
+	turn *turn
+	// lacks is since when there is no place for all of its children; zero: there is.
+	lacks time.Time
 }
 
 // fullness is how long a quota is left alone.
@@ -57,7 +60,7 @@ type creation struct {
 	wait    time.Duration // that the API server asks for, or the usual one
 
 	tries int       // refusals in a row
-	again time.Time // ChildPostponed: when it is tried again; else no sooner, if it is not zero
+	again time.Time // ChildPostponed: when it is tried again; else it is no matter
 	// flight is a creation under way; nil: none.
 	flight *flight
 	// there is the run that has the name and could not be compared; empty: the name is free.
@@ -80,8 +83,17 @@ func (st *State) dueAt(b *creation) (time.Time, bool) {
 }
 
 // NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
-// time to create them. While a quota is full none is due as long as one is tried: see probes.
+// time to create them. While a quota is full none is due as long as one is tried: see probes. Nor is
+// one while the run waits for its turn: that wakes it.
 func (st *State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
+	if st.turn.waits() {
+		return nil
+	}
+	return st.due(run, now)
+}
+
+// due are those that are to be created once there is a place.
+func (st *State) due(run *v1alpha1.WorkflowRun, now time.Time) []string {
 	var steps []string
 	if st.probes() {
 		return nil
@@ -119,7 +131,7 @@ func (st *State) edited(run *v1alpha1.WorkflowRun) {
 	if st.generation == run.Generation && maps.Equal(st.annotations, annotations) {
 		return
 	}
-	st.generation, st.annotations, st.full, st.crowds = run.Generation, annotations, fullness{}, 0
+	st.generation, st.annotations, st.full = run.Generation, annotations, fullness{}
 	for name, b := range st.of {
 		b.again, b.tries = time.Time{}, 0
 		st.of[name] = b

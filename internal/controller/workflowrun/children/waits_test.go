@@ -126,45 +126,39 @@ func TestChildren_ACreationUnderWayEndsWithTheOwnership(t *testing.T) {
 }
 
 // Creations under way are as many as there are places, whatever became of their passes; a pass that
-// finds none goes on, and no error is told.
+// finds none goes on, and no error is told. Its run is woken when it is its turn, and looks for no
+// place before.
 //
 // mutations: a creation that gives its place up with its pass; begin with an error where time is
-// over; later without a wait.
+// over; NotYetCreated that names children of a run in line; seen without lacks.
 func TestChildren_ACreationKeepsItsPlaceAndAPassDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, creates, woken, tries := slow(t, 30*time.Second)
-		s.Places = shares.New(1, true, shares.KindMetrics{})
-		if _, err := creates(); err != nil {
-			t.Fatal(err)
-		}
-		state := s.state
-		s.state = State{} // another parent
+		places := shares.New(1, true, shares.KindMetrics{})
+		first, second := drive(t, places, 1, every(30*time.Second)), drive(t, places, 1, every(30*time.Second))
 		began := time.Now()
-		if seen, err := creates(); seen.State != lifecycle.ChildUnknown || err != nil || tries.Load() != 1 {
-			t.Fatalf("%d tries, %+v, %v", tries.Load(), seen, err)
-		}
+		first.pass(t)
 		if took := time.Since(began); took > patience {
-			t.Errorf("the pass waited for a place for %s", took)
+			t.Errorf("the pass waited for its creation for %s", took)
 		}
-		if at := s.observes().RetryAt; !at.Equal(time.Now().Add(placePause)) {
-			t.Errorf("it looks for a place again in %s", time.Until(at))
+		for range 3 {
+			began := time.Now()
+			if again := second.pass(t); !again.IsZero() && again.Before(time.Now().Add(time.Second)) || second.there() > 0 {
+				t.Errorf("another pass in %s, there: %d", time.Until(again), second.there())
+			}
+			if took := time.Since(began); took > briefly {
+				t.Errorf("the pass waited for a place for %s", took)
+			}
+			if due := second.state.NotYetCreated(second.parent, time.Now()); len(due) > 0 || places.Waiting() != 1 {
+				t.Errorf("due without a place: %v; in line: %d", due, places.Waiting())
+			}
 		}
-		time.Sleep(placePause)
-		if _, err := creates(); err != nil {
-			t.Fatal(err)
+		<-second.woken
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("it is its turn after %s", took)
 		}
-		if at := s.observes().RetryAt; !at.Equal(time.Now().Add(2 * placePause)) {
-			t.Errorf("without a place for the second time it looks again in %s", time.Until(at))
-		}
-		<-woken
-		time.Sleep(placePause)
-		if _, err := creates(); err != nil || tries.Load() != 2 {
-			t.Errorf("with a place: %d tries, %v", tries.Load(), err)
-		}
-		<-woken
-		s.state = state
-		if seen := s.observes().Children["p-c"]; seen.State != lifecycle.ChildThere {
-			t.Errorf("the first: %+v", seen)
+		second.until(t, 1)
+		if first.there() != 1 || time.Since(began) != time.Minute {
+			t.Errorf("%d of the first is there, after %s", first.there(), time.Since(began))
 		}
 	})
 }
@@ -443,26 +437,16 @@ func TestChildren_ACreationThatHangsKeepsOnePass(t *testing.T) {
 // mutation: patience that does not look at what is under way.
 func TestChildren_ACreationThatHangsKeepsNoPassForItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, pass, _ := family(t, 2)
-		s.Clock, s.Places = clock.RealClock{}, shares.New(1, true, shares.KindMetrics{})
-		woken := make(chan types.NamespacedName, 1)
-		s.Wake = func(parent types.NamespacedName) { woken <- parent }
-		s.answer = func(context.Context, client.Object) error { <-time.After(30 * time.Second); return nil }
-		pass()
+		d := drive(t, shares.New(1, true, shares.KindMetrics{}), 2, every(30*time.Second))
+		d.pass(t)
 		for range 3 {
 			began := time.Now()
-			if pass(); time.Since(began) > briefly {
+			if d.pass(t); time.Since(began) > briefly {
 				t.Errorf("a pass waited for %s", time.Since(began))
 			}
-			time.Sleep(placePause)
+			time.Sleep(time.Second)
 		}
-		<-woken
-		pass()
-		<-woken
-		pass()
-		if len(s.observes().Children) != 2 || s.observes().Children["p-c1"].State != lifecycle.ChildThere {
-			t.Errorf("%+v", s.observes().Children)
-		}
+		d.until(t, 2)
 	})
 }
 

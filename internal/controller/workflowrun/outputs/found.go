@@ -55,6 +55,13 @@ func (f *found) keep(name string, payload lifecycle.Payload, bound int) bool {
 	return true
 }
 
+// held is how many bytes are kept.
+func (f *found) held() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(f.bytes)
+}
+
 // facts are the findings without the bytes.
 func (f *found) facts() lifecycle.Payloads {
 	f.mu.Lock()

@@ -79,6 +79,9 @@ func (s *Session) Payloads() lifecycle.Payloads { return s.found.payloads }
 // Facts are the findings without the bytes.
 func (s *Session) Facts() lifecycle.Payloads { return s.found.facts() }
 
+// With is how many bytes of outputs are in memory once what a decision lacks is stored and read.
+func (s *Session) With(n lifecycle.Needs) int64 { return s.found.held() + bytesOf(n) }
+
 // Supply stores and reads what a decision lacks. What it finds out is a fact about the output; its
 // error is not.
 func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {

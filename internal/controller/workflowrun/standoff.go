@@ -21,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
 // standoff is what this process knows of a run whose status the API server refuses whatever is in
@@ -35,8 +36,8 @@ type standoff struct {
 
 // standOff ends a pass whose write was refused, and not for one of its results: an admission policy
 // forbids it, say. That may last, for many runs, so each try waits twice as long as the one before.
-// Only an edit of the run is tried at once, or a result, if one may help: deadlines wait. Slot and
-// locks are kept: a write of before, whose answer was lost, may have been taken.
+// Only an edit of the run is tried at once, or a result, if one may help: deadlines wait. Others
+// have the slot and the locks meanwhile of a run that is not admitted.
 func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 	tellRefused(p, cause)
 	m, now := &p.mem.standoff, p.r.Clock.Now()
@@ -47,8 +48,21 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 	m.until = now.Add(pacing.NoRoom(m.tries, lookAgain))
 	m.tries++
 	log.FromContext(ctx).Info("The API server refuses the run's status: it is tried again", "at", m.until, "cause", cause.Error())
+	if err := letOthers(ctx, p); err != nil {
+		return p.effectsAgain(ctx, err)
+	}
 	p.notYet = comesAgain(m.until, p.batch.PatienceEnds(resultPatience), now)
 	return p.again(p.notYet)
+}
+
+// letOthers gives up what a run has that is not admitted and is not written for now: its slot, or
+// its place in line, and its locks. A write whose answer was lost may have been taken: the run keeps
+// all of it then, until it is another. So it does if it is admitted: it works with what it has.
+func letOthers(ctx context.Context, p *pass) error {
+	if lifecycle.Admitted(p.run) || p.mem.doubt != nil {
+		return nil
+	}
+	return errors.Join(p.r.Slots.GiveUp(ctx, &p.mem.slot, asStored(p, p.run)), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
 }
 
 // comesAgain is when a pass over a run that stands off comes again: when the patience of results
@@ -79,15 +93,16 @@ func standsBy(ctx context.Context, p *pass) (result reconcile.Result, done bool,
 }
 
 // idles ends a pass over a run that stands off. It does what is left of before and needs no
-// status: jobs are withdrawn, and results that wait go back to NATS when their patience is over. It
-// asks for no slot and no lock, which it could not write: others have them meanwhile.
+// status: jobs are withdrawn, results that wait go back to NATS when their patience is over, and
+// what it could not give up before is given up. It asks for no slot and no lock, which it could not
+// write: others have them meanwhile.
 func idles(ctx context.Context, p *pass) (result reconcile.Result, done bool) {
 	off := standsOff(p)
 	if off.IsZero() {
 		return reconcile.Result{}, false
 	}
 	p.handBack(ctx, p.mem.standoff.cause)
-	if err := p.withdraw(ctx); err != nil {
+	if err := errors.Join(p.withdraw(ctx), letOthers(ctx, p)); err != nil {
 		return p.effectsAgain(ctx, err), true
 	}
 	p.notYet = comesAgain(off, p.batch.PatienceEnds(resultPatience), p.r.Clock.Now())

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -141,9 +142,17 @@ func slotPolicy(run *v1alpha1.WorkflowRun, lineOf func(*v1alpha1.WorkflowRun) st
 }
 
 // queued says whether a run waits in its tenant's line to be admitted. One that waits for locks
-// across runs gave its slot back, or keeps it, and has no place there.
+// across runs gave its slot back, or keeps it, and has no place there. Nor has one for which the gate
+// is not asked: it lacks its Workflow or its parent, or is a child run, or says so.
 func queued(run *v1alpha1.WorkflowRun) bool {
-	return statusOf(run).Phase == v1alpha1.RunQueued && statusOf(run).Parent == nil && lockWait(statusOf(run)) == nil
+	st := statusOf(run)
+	return st.Phase == v1alpha1.RunQueued && run.ClaimsParent() == nil && lockWait(st) == nil && !lacksOther(st)
+}
+
+// lacksOther says whether a run is not admitted for want of its Workflow or its parent.
+func lacksOther(st *v1alpha1.WorkflowRunStatus) bool {
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionAdmitted)
+	return c != nil && (c.Reason == v1alpha1.ReasonWaitingForWorkflow || c.Reason == v1alpha1.ReasonWaitingForParent)
 }
 
 func queuedAt(run *v1alpha1.WorkflowRun) time.Time {

@@ -122,6 +122,52 @@ func TestASlotThatIsKeptIdleIsSeen(t *testing.T) {
 	}
 }
 
+// A run that lacks its Workflow or its parent, or says that it is a child run, stands in no line: the
+// gate is not asked for it.
+//
+// mutations: queued that does not look at one of the reasons, or at the parent that is claimed alone.
+func TestWhoIsNotAskedForStandsInNoLine(t *testing.T) {
+	lacks := func(name, reason string) v1alpha1.WorkflowRun {
+		run := waiting(name, "acme", 1, 9)
+		run.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAdmitted, Status: metav1.ConditionFalse, Reason: reason}}
+		return run
+	}
+	claims := waiting("claims", "acme", 1, 9)
+	claims.Annotations = map[string]string{v1alpha1.AnnotationParent: "boss/u-1"}
+	pinned := waiting("pinned", "acme", 1, 9)
+	pinned.Status.Parent = &v1alpha1.ParentStatus{Name: "boss", UID: "u-1"}
+	for name, other := range map[string]v1alpha1.WorkflowRun{
+		"no Workflow": lacks("workflow", v1alpha1.ReasonWaitingForWorkflow), "not named by its parent": lacks("parent", v1alpha1.ReasonWaitingForParent),
+		"claims a parent": claims, "a child": pinned,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "claims a parent" && other.ClaimsParent() == nil {
+				t.Fatal("it claims none")
+			}
+			runs := []v1alpha1.WorkflowRun{other, lacks("w", v1alpha1.ReasonTenantAtCapacity)}
+			if got := Tenants(runs, batch(1)); len(got) != 1 || got[0].Waiting != 1 {
+				t.Errorf("tenants: %+v", got)
+			}
+			if got := Lines(runs, batch(1)); len(got) != 1 || len(got[0].Runs) != 1 || got[0].Runs[0].Name != "w" {
+				t.Errorf("lines: %+v", got)
+			}
+			for i, want := range []string{"", "place 1 of 1 in line now; 0 of at most 1 slots of the tenant are taken"} {
+				answer := Why(&runs[i], batch(1), midnight)
+				answer.Stands(PlaceOf(&runs[i], runs, batch(1), true))
+				got := ""
+				for _, f := range answer.Facts {
+					if f.About == "line" {
+						got += f.Text
+					}
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("why of %s (-want +got):\n%s", runs[i].Name, diff)
+				}
+			}
+		})
+	}
+}
+
 func TestTenantsShowWhoLends(t *testing.T) {
 	policies := batch(9)
 	policies[0].Spec.Admission.Total = &v1alpha1.AdmissionTotal{MaxConcurrentRuns: 3}

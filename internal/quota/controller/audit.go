@@ -24,6 +24,7 @@ type findings struct {
 	unknown   []types.UID  // are not in the cache
 	heads     []store.Next // those of them that wait, and for whom there is room
 	misplaced []fact       // live runs that are not admitted and do not wait here, with a slot or place
+	unused    []fact       // runs that wait here, and have what they could be admitted with
 	wake      []fact
 }
 
@@ -37,7 +38,8 @@ type findings struct {
 //	                                       missing any more
 //	admitted elsewhere    over             over
 //	waits here            wake: its grant  wake, if there is       wake: it takes a place,
-//	                      was not used     room for it             unless it waits for locks
+//	                      was not used;    room for it; unused     unless it waits for locks
+//	                      unused
 //	suspended, or waits   misplace         misplace
 //	elsewhere
 func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting []fact) findings {
@@ -77,7 +79,7 @@ func (f *findings) slot(v *view, at store.Key, uid types.UID) {
 		f.over = append(f.over, uid)
 	case run.admitted():
 	case v.waitsAt(run, at):
-		f.wake = append(f.wake, run)
+		f.unused, f.wake = append(f.unused, run), append(f.wake, run)
 	default:
 		f.misplaced = append(f.misplaced, run)
 	}
@@ -98,7 +100,7 @@ func (f *findings) place(v *view, at store.Key, r store.Run, next bool) {
 	case !v.waitsAt(run, at):
 		f.misplaced = append(f.misplaced, run)
 	case next:
-		f.wake = append(f.wake, run)
+		f.unused, f.wake = append(f.unused, run), append(f.wake, run)
 	}
 }
 

@@ -85,6 +85,7 @@ type Controller struct {
 
 	// Used by resyncs only.
 	suspects map[holding]time.Time   // what a live run has where it does not wait, and since when that is known
+	idle     map[holding]time.Time   // what a run that waits could be admitted with, and since when that is known
 	unused   map[store.Key]time.Time // keys that hold nothing, and since when that is known
 	unknown  map[types.UID]time.Time // runs that have something and that the cache does not know, and since when
 }

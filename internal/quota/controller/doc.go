@@ -80,8 +80,8 @@
 //	begin      the register, if it is closed; and each key that was lost or that runs have
 //	list       all runs, live
 //	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion (of
-//	           one that takes none: see internal/quota/resyncs). The answer shows whether it was admitted meanwhile. If one has a key that
-//	           was not begun: begin it, and list again
+//	           one that takes none: see internal/quota/resyncs). The answer shows whether it was admitted meanwhile. One that may not be
+//	           marked is counted as if it were admitted. If one has a key that was not begun: begin it, and list again
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nothing else is opened
 //
@@ -111,6 +111,8 @@
 //	slot or place of a run that is over       Drop; counted as drift
 //	slot or place of a run that waits         marked, read, and taken back, if it is so for 10 s: its policy changed, or it was suspended,
 //	elsewhere or is suspended                 and nobody left
+//	slot, or the next turn, of a run that     the same, if it is so for two minutes, and status does not say that the slot is kept
+//	waits here and does not use it
 //	waits, and has no place; or its turn is   woken
 //	idempotency key of a run that is gone     ReleaseKey, but not while the run is about to be created
 //	nothing, for an hour                      leaves the register
@@ -121,6 +123,10 @@
 // back. Whoever decides that and is paused for so long that the run is resumed and admitted takes
 // its slot. A live read right after finds that out, and the slot is given back. For the moment in
 // between one too many could get in.
+//
+// GiveUp for a run whose status is refused is no such fact either. A process that drove the run
+// before, was granted the slot and is paused since writes that it is admitted, if the refusal ends
+// before it goes on and nobody changed the run. It is over the limit by one then, until one ends.
 //
 // And what internal/quota/store says of two masters of Redis at once.
 //
@@ -138,8 +144,12 @@
 // resyncs are tried after 1, 2, 4 and at most 30 s, and, after a policy changed, a second after the
 // last one. API server away: resyncs fail as a whole, and nothing is freed or
 // opened on doubt; Admit needs no API server. A run that takes no write at all is passed over, and
-// the log names it: what was decided about it cannot be written either. One whose mark fails
-// otherwise keeps a rebuild from its end: no run is admitted on doubt.
+// the log names it: what was decided about it cannot be written either. One that may not be marked,
+// by somebody's word, is counted by a rebuild as if it were admitted under the policy of its class: its
+// tenant has a slot less, until the run may be changed, or its process finds its status refused and
+// gives the slot up. If no tenant is pinned in it, or the mark fails otherwise, that keeps a rebuild
+// from its end: no run is admitted on doubt. A resync leaves to a run that may not be marked what it
+// has.
 //
 // # Bounds
 //

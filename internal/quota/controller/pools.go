@@ -43,6 +43,15 @@ func policiesNow(ctx context.Context, cache client.Reader) (map[string]policy.Ef
 	return all, nil
 }
 
+// ownersNow are the owners of all classes by the cache.
+func ownersNow(ctx context.Context, cache client.Reader) (policy.Owners, error) {
+	var list v1alpha1.LockPolicyList
+	if err := cache.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list lock policies: %w", err)
+	}
+	return policy.OwnersOf(list.Items), nil
+}
+
 // moves are the policies that count their tenants otherwise than the register says: together from
 // now on, or apart. Nobody is admitted under them until their runs were counted anew.
 //

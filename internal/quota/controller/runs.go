@@ -40,6 +40,7 @@ type fact struct {
 	admittedAt time.Time // zero: not admitted
 	policy     string    // under which it was admitted
 	forLocks   bool      // waits for its locks, and needs no place in the queue meanwhile
+	keptUntil  time.Time // until when it keeps its slot at most while it does; zero: it keeps none
 }
 
 func factOf(run *v1alpha1.WorkflowRun) fact {
@@ -56,6 +57,9 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 		f.admittedAt, f.policy = st.Admission.AdmittedAt.Time, st.Admission.Policy
 	}
 	f.forLocks = st.Admission != nil && st.Admission.LockWait != nil
+	if !f.admitted() && st.Admission != nil && st.Admission.SlotExpiresAt != nil {
+		f.keptUntil = st.Admission.SlotExpiresAt.Time
+	}
 	if end := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); f.finished && end != nil {
 		f.refused = end.Reason == v1alpha1.ReasonDuplicateRun || end.Reason == v1alpha1.ReasonIdempotencyConflict
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	// goneSuspicionTime is that where the policy is gone. Runs wait for half a minute whether it
 	// comes back, and go on in its line then. To take their places back costs a write of each.
 	goneSuspicionTime = time.Minute
+	// grantTime is how long a run that waits may have a slot, or the next turn in line, and not use
+	// it. As a rule it is admitted within a second.
+	grantTime = 2 * time.Minute
 )
 
 // settle compares what the quotas have with the runs, and repairs the differences. The view is read
@@ -163,12 +167,21 @@ func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) 
 	return gone, nil
 }
 
-// suspect remembers since when live runs have something where they do not wait, and leaves in the
-// findings those of whom that is known for long enough.
+// suspect remembers since when live runs have something where they do not wait, or that they do not
+// use, and leaves in the findings those of whom that is known for long enough. Who is to lose what it
+// does not use is not woken: it could have it again before who is next.
 func (k *Controller) suspect(v *view, all map[store.Key]findings) {
 	now := k.clock.Now()
-	seen := map[holding]time.Time{}
+	seen, idle := map[holding]time.Time{}, map[holding]time.Time{}
 	for at, f := range all {
+		f.unused = slices.DeleteFunc(f.unused, func(run fact) bool {
+			return run.keptUntil.After(now) || resyncs.Lasts(k.idle, idle, holding{at, run.uid}, now) < grantTime
+		})
+		loses := map[types.UID]bool{}
+		for _, run := range f.unused {
+			loses[run.uid] = true
+		}
+		f.wake = slices.DeleteFunc(f.wake, func(run fact) bool { return loses[run.uid] })
 		var ripe []fact
 		patience := suspicionTime
 		if _, there := v.policies[at.Policy]; !there {
@@ -182,7 +195,7 @@ func (k *Controller) suspect(v *view, all map[store.Key]findings) {
 		f.misplaced = ripe
 		all[at] = f
 	}
-	k.suspects = seen
+	k.suspects, k.idle = seen, idle
 }
 
 // repair does what an audit found: slots that are missing first, so that nobody gets in for what is
@@ -213,9 +226,7 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 		}
 	}
 	failed = errors.Join(failed, k.giveAll(ctx, at, limits), k.wakeNext(ctx, at, limits, f.headsBut(gone)))
-	for _, run := range f.misplaced {
-		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
-	}
+	failed = errors.Join(failed, takeAll(ctx, k, v, at, limits, f))
 	for _, run := range f.wake {
 		k.wake(run.name)
 	}
@@ -255,19 +266,51 @@ func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) 
 	return nil
 }
 
-// takeBack takes what a live run has where it does not wait. It is marked first: whoever was
-// granted that slot before, and may be paused since, can then not use it. And it is read
-// afterwards, for whoever was granted it since.
-func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits store.Limits, run fact) error {
+// taking is how something is taken from live runs.
+type taking struct {
+	at     store.Key
+	limits store.Limits
+	keeps  func(now fact) bool // whether a run, as it is now, keeps what it has
+	free   func(ctx context.Context, at store.Key, l store.Limits, uid string) ([]store.Next, error)
+}
+
+// takeAll takes what live runs have where they do not wait, and what those that wait do not use.
+func takeAll(ctx context.Context, k *Controller, v *view, at store.Key, limits store.Limits, f findings) (failed error) {
+	misplaced := taking{at: at, limits: limits, keeps: func(now fact) bool { return v.waitsAt(now, at) }}
+	misplaced.free = func(ctx context.Context, at store.Key, l store.Limits, uid string) ([]store.Next, error) {
+		return k.quota.Drop(ctx, at, l, []string{uid})
+	}
+	for _, run := range f.misplaced {
+		failed = errors.Join(failed, takeBack(ctx, k, misplaced, run))
+	}
+	unused := taking{at: at, limits: limits, keeps: func(now fact) bool { return now.keptUntil.After(k.clock.Now()) }}
+	unused.free = func(ctx context.Context, at store.Key, l store.Limits, uid string) ([]store.Next, error) {
+		return k.quota.Release(ctx, at, l, uid) // it is no drift: the run may have it again
+	}
+	for _, run := range f.unused {
+		failed = errors.Join(failed, takeBack(ctx, k, unused, run))
+	}
+	return failed
+}
+
+// takeBack takes what a live run has. It is marked first: whoever was granted that slot before, and
+// may be paused since, can then not use it. And it is read afterwards, for whoever was granted it
+// since. A run that may not be marked has what it has. That is no error: all quotas would be looked
+// at again and again.
+func takeBack(ctx context.Context, k *Controller, t taking, run fact) error {
 	now, err := k.mark(ctx, run, k.newID())
-	if err != nil || now == nil || now.under(at) || v.waitsAt(*now, at) {
+	if resyncs.Refused(err) {
+		k.log.Info("A run may not be changed, so it keeps a slot, or a place in line, that it does not use", "run", run.name.String(), "cause", err.Error())
+		return nil
+	}
+	if err != nil || now == nil || now.under(t.at) || t.keeps(*now) {
 		return err // also if it is gone: that is for the next resync
 	}
-	next, err := k.quota.Drop(ctx, at, limits, []string{string(run.uid)})
+	next, err := t.free(ctx, t.at, t.limits, string(run.uid))
 	if err != nil {
 		return fmt.Errorf("take back a place: %w", err)
 	}
-	return errors.Join(k.putBack(ctx, holding{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
+	return errors.Join(k.putBack(ctx, holding{t.at, run.uid}, run.name), k.wakeNext(ctx, t.at, t.limits, next))
 }
 
 // releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused

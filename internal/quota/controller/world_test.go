@@ -64,8 +64,9 @@ type instance struct {
 	beforeA func(op string) // called before each get, list and patch at the API server; not for what reads the cache
 	refuse  error           // what all calls to Redis fail with
 
-	refusePatch []error // what the next patches fail with
-	refuseGet   error   // what live reads fail with
+	refusePatch []error          // what the next patches fail with
+	frozen      map[string]error // what each patch of a run of that name fails with
+	refuseGet   error            // what live reads fail with
 }
 
 // calls counts what a process sends.
@@ -214,6 +215,9 @@ func (k *instance) cache() client.Client {
 			k.calls.add("patch")
 			if f := k.beforeA; f != nil {
 				f("patch")
+			}
+			if err := k.frozen[o.GetName()]; err != nil {
+				return err
 			}
 			if len(k.refusePatch) > 0 {
 				err := k.refusePatch[0]

@@ -199,14 +199,18 @@ func TestARunIsNotCancelledForAStepThatIsOver(t *testing.T) {
 // at each second, for as long as another one waits for it. The resync that is due
 // asks again anyway.
 //
-// mutations: cancel that hands on the second refusal, and one that hands on no error at all.
+// mutations: cancel that hands on the second refusal, and one that hands on no error at all; Refused
+// that goes by the reason.
 func TestACancelThatIsRefusedAsksForNoResync(t *testing.T) {
 	kind := v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
 	for name, one := range map[string]struct {
 		err  error
 		asks int
 	}{
-		"a policy":            {apierrors.NewForbidden(kind, "r", errors.New("legal hold")), 0},
+		"a policy": {apierrors.NewForbidden(kind, "r", errors.New("legal hold")), 0},
+		"a webhook that gives no reason": {
+			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "admission webhook denied the request"}}, 0,
+		},
 		"no room":             {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), 0},
 		"an API that is away": {apierrors.NewServiceUnavailable("away"), 1},
 	} {

@@ -58,7 +58,8 @@ type Marker struct {
 // was prepared for it. What a write of status is refused that changes nothing, any other is refused
 // as well. And where a label finds no room the first status of a run, which is larger, finds none.
 //
-// Errors: those of the API server. The run may be marked.
+// Errors: those of the API server. The run may be marked, unless it is Refused: then nobody may change
+// it for now, and what was prepared for it may be written later.
 func (m Marker) Mark(ctx context.Context, name types.NamespacedName, uid types.UID, id string) (*v1alpha1.WorkflowRun, error) {
 	var err error
 	for range maxTries {
@@ -144,10 +145,21 @@ func (m Marker) read(ctx context.Context, name types.NamespacedName, uid types.U
 	return run, nil
 }
 
-// Refused says that the API server does not take a change of a run, whoever else writes
-// it meanwhile.
+// Refused says that the API server does not take a change of a run, whoever else writes it
+// meanwhile: somebody's word, and no sign that it, or a webhook, is away or has too much to do. A
+// policy has some codes to choose from, a webhook all, and need not give a reason. Those of a run
+// that is gone, or was written by others, are taken for that.
 func Refused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || tooLarge(err)
+	var is apierrors.APIStatus
+	if !errors.As(err, &is) {
+		return false
+	}
+	switch code := is.Status().Code; code {
+	case http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError || tooLarge(err)
+	}
 }
 
 // schemaRefuses says that an object is none of its kind. What an admission policy finds invalid may

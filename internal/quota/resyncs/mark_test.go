@@ -193,8 +193,9 @@ func (s *site) orderOf(before, after *v1alpha1.WorkflowRun, turned bool) {
 	}
 }
 
-// The API server refuses all writes of a run, as a policy may have it: the others go on where what
-// was prepared is refused, too, and not where that is not known.
+// The API server refuses all writes of a run, as a policy may have it: it is passed over where what was
+// prepared is refused, too. Where that is not known it is an error, and who asked counts the run as one
+// that has what it may have.
 //
 // mutations: a Mark that is an error for a status that is Invalid makes this fail; so does one that
 // is none for a label, or for what is forbidden.
@@ -204,16 +205,19 @@ func TestARunThatTakesNoWriteAtAll(t *testing.T) {
 	policy := apierrors.NewInvalid(kind, "a", nil)
 	policy.ErrStatus.Details.Causes = []metav1.StatusCause{{Message: "no changes this week"}}
 	forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "a", nil)
+	plain := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "admission webhook denied the request"}}
 	for name, c := range map[string]struct {
 		written bool
 		refuse  error
 		passes  bool
 	}{
-		"invalid":              {written: true, refuse: invalid, passes: true},
-		"invalid, no status":   {refuse: invalid},
-		"invalid, by a policy": {written: true, refuse: policy},
-		"forbidden":            {written: true, refuse: forbidden},
-		"forbidden, no status": {refuse: forbidden},
+		"400, no reason":            {written: true, refuse: plain},
+		"400, no reason, no status": {refuse: plain},
+		"invalid":                   {written: true, refuse: invalid, passes: true},
+		"invalid, no status":        {refuse: invalid},
+		"invalid, by a policy":      {written: true, refuse: policy},
+		"forbidden":                 {written: true, refuse: forbidden},
+		"forbidden, no status":      {refuse: forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -235,6 +239,36 @@ func TestARunThatTakesNoWriteAtAll(t *testing.T) {
 			}
 			if len(s.logged) > 0 != c.passes {
 				t.Errorf("logged: %q", s.logged)
+			}
+		})
+	}
+}
+
+// A webhook has all codes to choose from, and need give no reason. Where it looks at runs alone, and
+// not at their status, the status is marked.
+//
+// mutation: Refused that goes by the reason.
+func TestARefusalNeedsNoReason(t *testing.T) {
+	for code, marked := range map[int32]bool{
+		400: true, 401: true, 403: true, 405: true, 410: true, 413: true, 422: true, 451: true,
+		404: false, 408: false, 409: false, 429: false, 500: false, 503: false,
+	} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			s := newSite(t)
+			s.written()
+			refuse := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "admission webhook denied the request"}}
+			s.marker.Client = interceptor.NewClient(s.client, interceptor.Funcs{
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return refuse
+				},
+			})
+			if Refused(refuse) != marked {
+				t.Errorf("it is a refusal: %t", !marked)
+			}
+			run := s.get()
+			now, err := s.marker.Mark(t.Context(), s.name, run.UID, "id")
+			if (err == nil) != marked || marked && now.ResourceVersion == run.ResourceVersion {
+				t.Errorf("%v, %v; want it marked: %t", now != nil, err, marked)
 			}
 		})
 	}

@@ -32,14 +32,6 @@ type AskedError struct{ Since time.Time }
 
 func (*AskedError) Error() string { return "the gate was asked; its answer is not there yet" }
 
-// Waited is a quota whose answers are waited for; *quota.Controller is one.
-type Waited interface {
-	Quota
-	// GiveUp is Release for a run whose question was given up, and ended later: another process may
-	// have got a slot for it meanwhile, which it keeps.
-	GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error
-}
-
 // Asks asks quotas of strategy Lock, which make their callers wait for the lock of the tenant, off
 // the workers: a pass never waits. Each lock has a share of the places; who finds none waits in a
 // line, and not on a worker either.
@@ -48,7 +40,7 @@ type Waited interface {
 // that on; any other ends it, and the quota is asked again: see store.Store.Admit, and what a
 // rebuild relies on.
 type Asks struct {
-	quota  Waited
+	quota  Quota
 	shares *shares.Shares
 	clock  clock.PassiveClock
 	wake   func(key types.NamespacedName, admitted bool)
@@ -74,7 +66,7 @@ type ask struct {
 }
 
 // NewAsks asks a quota; wake is called with each answer.
-func NewAsks(q Waited, c clock.PassiveClock, m shares.KindMetrics, wake func(key types.NamespacedName, admitted bool)) *Asks {
+func NewAsks(q Quota, c clock.PassiveClock, m shares.KindMetrics, wake func(key types.NamespacedName, admitted bool)) *Asks {
 	return &Asks{quota: q, shares: shares.New(places, true, m), clock: c, wake: wake, byRun: map[types.UID]*ask{}}
 }
 
@@ -159,7 +151,20 @@ func (g *Asks) answered(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask, 
 
 // Release implements Quota. A question of the run is given up.
 func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName string) error {
+	g.drop(uid)
+	return g.quota.Release(ctx, uid, tenant, policyName)
+}
+
+// GiveUp implements Quota. A question of the run is given up.
+func (g *Asks) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error {
+	g.drop(run.UID)
+	return g.quota.GiveUp(ctx, run, tenant, policyName)
+}
+
+// drop gives up the question of a run, or its answer.
+func (g *Asks) drop(uid types.UID) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch a := g.byRun[uid]; {
 	case a == nil:
 	case a.done:
@@ -168,8 +173,6 @@ func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName st
 		a.given = true
 		a.cancel()
 	}
-	g.mu.Unlock()
-	return g.quota.Release(ctx, uid, tenant, policyName)
 }
 
 // Forget ends the question of a run that another process drives from now on, and forgets the

@@ -24,6 +24,9 @@ type Quota interface {
 	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
 	// Release takes from a run whatever it has under a policy, and wakes who is next.
 	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
+	// GiveUp is Release for a run that does without what it may have got: another process may have
+	// got a slot for it, or have let it in meanwhile, and that slot stays its own.
+	GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error
 	// Forget forgets a run that another process drives from now on. What it has stays its own.
 	Forget(uid types.UID)
 }
@@ -192,6 +195,22 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 	if s.Quota != nil {
 		if err := s.Quota.Release(ctx, uid, st.Holding.Tenant, st.Holding.Policy); err != nil {
 			return fmt.Errorf("leave the gate of %s: %w", st.Holding.Tenant, err)
+		}
+	}
+	st.Holding = nil
+	return nil
+}
+
+// GiveUp gives up what a run has that cannot be let in, as its status is refused; who is next is
+// woken. Until it worked it is remembered. If another process let the run in meanwhile, its slot
+// stays its own.
+func (s *Slots) GiveUp(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
+	if st.Holding == nil {
+		return nil
+	}
+	if s.Quota != nil {
+		if err := s.Quota.GiveUp(ctx, run, st.Holding.Tenant, st.Holding.Policy); err != nil {
+			return fmt.Errorf("give up a slot of %s: %w", st.Holding.Tenant, err)
 		}
 	}
 	st.Holding = nil

@@ -32,6 +32,11 @@ func (q *oneSlot) Release(context.Context, types.UID, string, string) error {
 	return nil
 }
 
+func (q *oneSlot) GiveUp(context.Context, *v1alpha1.WorkflowRun, string, string) error {
+	q.released++
+	return nil
+}
+
 func (q *oneSlot) Forget(types.UID) {}
 
 // A run that waits for its locks gives its slot back, but for one of which status says that it

@@ -19,8 +19,8 @@ func cached(informers runwatch.NewInformer) cache.Options {
 	}
 }
 
-// slimApproval leaves out of a decision what the operator does not read, and what may be as large as
-// an object can be. It writes owner references alone, by a patch, so nothing is lost.
+// slimApproval leaves out of a decision what the operator does not read, and what may be as large
+// as an object can be. It writes owner references alone, by a patch, so nothing is lost.
 func slimApproval(o any) (any, error) {
 	if a, is := o.(*v1alpha1.StepApproval); is {
 		a.ManagedFields, a.Labels, a.Annotations, a.Finalizers = nil, nil, nil, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Whoever may decide may give a decision a megabyte of labels, and each replica has all decisions in
-// memory.
+// Whoever may decide may give a decision a megabyte of labels, and each replica has all
+// decisions in memory.
 //
 // mutation: cached without the transform of decisions makes this fail.
 func TestLabelsOfDecisionsAreNotKeptInMemory(t *testing.T) {

@@ -62,8 +62,9 @@ func (a *api) look(ctx context.Context, now func() rules.Time) (l rules.Look, wh
 }
 
 // foreign says what an object of another cluster is. Nobody of another cluster writes to this API
-// server, so it was copied, as a restore of the namespace does: it is garbage, and why is the cause.
-// Or the API server has become that of another cluster under this process, which has to end then.
+// server, so it was copied, as a restore of the namespace does: it is garbage, and why is the
+// cause. Or the API server has become that of another cluster under this process, which has
+// to end then.
 func (a *api) foreign(ctx context.Context, theirs error) (why, err error) {
 	if a.now == nil {
 		return nil, theirs

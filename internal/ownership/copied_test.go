@@ -62,8 +62,8 @@ func TestTheOwnersOfAnotherClusterThatWereCopiedAreWrittenAnew(t *testing.T) {
 
 // The API server of a process may have become that of another cluster: then what it
 // believes to be its installation is wrong.
-// mutations: look that takes each object of another installation for a copy, and one that ends where
-// the question has no answer, make this fail.
+// mutations: look that takes each object of another installation for a copy, and one that ends
+// where the question has no answer, make this fail.
 func TestWhoIsOfAnotherClusterByNowEnds(t *testing.T) {
 	w := newWorld(t)
 	w.copied(someOwners())

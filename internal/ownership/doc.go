@@ -96,8 +96,8 @@
 //
 // While somebody holds the Lease of leader election, members own nothing. Each says so on its own
 // Lease, and is given nothing: one may look later than the others, or not be able to. What such a
-// member has it gives to those that are not blocked. The owner of the singletons gives up the lead of
-// a leader that is gone.
+// member has it gives to those that are not blocked. The owner of the singletons gives up the lead
+// of a leader that is gone.
 //
 // # Cost
 //

@@ -26,8 +26,8 @@ type Options struct {
 	// Installation and Prefix say whose partitions they are. A Keeper with others refuses to start.
 	Installation, Prefix string
 	// InstallationNow reads whose cluster the API server is, to tell owners that were copied from
-	// another one, and are written anew, from an API server that has become another one, where Start
-	// ends. nil: it always ends.
+	// another one, and are written anew, from an API server that has become another one, where
+	// Start ends. nil: it always ends.
 	InstallationNow func(context.Context) (string, error)
 	// Member is the name of this process, and of no other, ever: the name of its pod and something
 	// random. It is part of the name of a Lease: 1 to 200 of a-z, 0-9, -, .

@@ -98,8 +98,8 @@ func (a *workflows) showDiff(ctx context.Context, c client.Reader, w *v1alpha1.W
 	return nil
 }
 
-// linesOf are the lines of a revision as it is stored: it may have fields that this version does not
-// know, of a newer operator.
+// linesOf are the lines of a revision as it is stored: it may have fields that this version does
+// not know, of a newer operator.
 func linesOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) ([]string, error) {
 	store := revisions.Store{Live: c}
 	data, err := store.Raw(ctx, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})

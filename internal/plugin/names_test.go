@@ -23,7 +23,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
-// pages is a cluster that gives metadata page by page, in the order of names, as an API server does.
+// pages is a cluster that gives metadata page by page, in the order of names, as an
+// API server does.
 type pages struct {
 	client.Client
 	t      *testing.T
@@ -86,8 +87,8 @@ func (p *plugin) completed(line ...string) []string {
 	return lines[:len(lines)-1]
 }
 
-// mutations: a completion of the first page alone, one that offers names with another beginning, and
-// one that goes on when it has enough, make this fail.
+// mutations: a completion of the first page alone, one that offers names with another beginning,
+// and one that goes on when it has enough, make this fail.
 func TestCompletionFindsNamesAmongMany(t *testing.T) {
 	var all []client.Object
 	for i := range 2*pageSize + 10 {
@@ -196,11 +197,11 @@ func TestARevisionByItsNameNeedsNoRights(t *testing.T) {
 
 var forbiddenRevisions = apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}, "", errors.New("no"))
 
-// The operator is of a newer version than the plugin, and the Workflow has a field that this version
-// does not know: it hashes to a revision that does not exist.
+// The operator is of a newer version than the plugin, and the Workflow has a field that this
+// version does not know: it hashes to a revision that does not exist.
 //
-// mutations: a current revision that is found out from what this version knows, and a diff of what it
-// knows, make this fail.
+// mutations: a current revision that is found out from what this version knows, and a diff of what
+// it knows, make this fail.
 func TestTheCurrentRevisionIsThatOfTheStatus(t *testing.T) {
 	w, first, one := reportOf(t, "t.one", 1)
 	next := first.DeepCopy()

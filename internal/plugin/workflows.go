@@ -52,8 +52,8 @@ func currentRevision(w *v1alpha1.Workflow) (string, error) {
 // maxNamed bounds the revisions that an error names.
 const maxNamed = 10
 
-// fullRevision is the revision of a Workflow that begins as given. All of one is taken as it is where
-// revisions may not be read: who may run a Workflow need not see it.
+// fullRevision is the revision of a Workflow that begins as given. All of one is taken as it is
+// where revisions may not be read: who may run a Workflow need not see it.
 func fullRevision(ctx context.Context, c client.Reader, namespace, workflow, given string) (string, error) {
 	if len(given) == template.RevisionDigits {
 		store := revisions.Store{Live: c}

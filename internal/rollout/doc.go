@@ -77,7 +77,8 @@
 // few contended runs are no group to compare: they are those that would have fared worst. Where
 // fewer runs of the canary look contended, the question is how many of all runs that ended were
 // busy, and only those that were are evidence. That is the half of their E, which is never more
-// than the mean of E and E*E2 of the contended ones: so there are no more false alarms than without.
+// than the mean of E and E*E2 of the contended ones: so there are no more false
+// alarms than without.
 //
 // Such a candidate passes with minContendedRuns runs that ended, and as many contended ones of the
 // control, once it is certain (0.5 %) that fewer of its runs are contended. All of its runs under
@@ -116,8 +117,8 @@
 // # Guarantees
 //
 //   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
-//     each arm, since its begin (of tenant-minutes, and where contention is gone, see above), and no vote that leans against the
-//     candidate, nor hard events that do. Or a user's command.
+//     each arm, since its begin (of tenant-minutes, and where contention is gone, see above), and
+//     no vote that leans against the candidate, nor hard events that do. Or a user's command.
 //   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
 //     next one, whose name differs.
 //   - Counts never go back. If they do, the data is wrong, and the candidate is

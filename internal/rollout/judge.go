@@ -79,8 +79,8 @@ func unlike(what string, canary, control int64) (finding, bool) {
 	return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of the canary, and %d of the control", what, canary, control)}, true
 }
 
-// unevenArms finds arms of which one began or ended fewer. Of runs only a canary that ended fewer is
-// a fault: one that is faster than the control ended more.
+// unevenArms finds arms of which one began or ended fewer. Of runs only a canary that ended fewer
+// is a fault: one that is faster than the control ended more.
 func unevenArms(s State) (finding, bool) {
 	canary, control := s.Seen.Canary, s.Seen.Control
 	switch {

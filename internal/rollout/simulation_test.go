@@ -274,8 +274,9 @@ func scenarios() []scenario {
 // writes the table.
 //
 // mutation: a vote for each retry instead of one for each run, a limit of log(2), thresholds that
-// are not frozen, a ratio of ended runs that fails on both sides, votes that leave out the runs of the control which are late, and contention that
-// is gone where runs under way may be contended make this fail.
+// are not frozen, a ratio of ended runs that fails on both sides, votes that leave out the runs of
+// the control which are late, and contention that is gone where runs under way may be contended
+// make this fail.
 func TestRolloutsBySimulation(t *testing.T) {
 	norace.Only(t)
 	times := 100

@@ -173,9 +173,10 @@ func (l Latencies) String() string {
 	return text
 }
 
-// Measure creates runs at the pace for a time, waits for their ends, and deletes them. Each is created
-// at some moment of its own part of that time: else what comes at a multiple of the pace, as changes
-// of owner do, would meet all runs at the same stage, by chance at one where it costs nothing.
+// Measure creates runs at the pace for a time, waits for their ends, and deletes them. Each is
+// created at some moment of its own part of that time: else what comes at a multiple of the
+// pace, as changes of owner do, would meet all runs at the same stage, by chance at one where
+// it costs nothing.
 func (n *Neighbours) Measure(ctx context.Context, d, patience time.Duration) (Latencies, error) {
 	n.round++
 	created, err := n.createAtPace(ctx, d)

@@ -56,10 +56,10 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 	}
 }
 
-// supply stores and reads what a decision lacks, and says whether another one has more to decide on.
-// The object store may be silent for seconds, and there are one or two desks for all: a pass leaves
-// its own meanwhile, unless it has, or is to read, what is large. Nobody waits for a desk with the
-// lock of a run.
+// supply stores and reads what a decision lacks, and says whether another one has more to decide
+// on. The object store may be silent for seconds, and there are one or two desks for all: a pass
+// leaves its own meanwhile, unless it has, or is to read, what is large. Nobody waits for a desk
+// with the lock of a run.
 func supply(ctx context.Context, p *pass, tries *outputs.Tries, n lifecycle.Needs) (more bool) {
 	if p.lock.Held != nil || !p.desk.Has() || shares.Large(p.outputs.With(n)+p.batch.Bytes()) {
 		return tries.Supply(ctx, n)

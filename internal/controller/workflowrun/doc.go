@@ -123,6 +123,6 @@
 // not publish it again. A crash in between leaves the result where it is: it comes again, and is
 // tried again. The attempt stays in flight: its time-out ends it, or its answer, redriven. Nothing
 // else that makes results wait ever makes a dead letter. A write without results that is refused is
-// tried again after 5 s, 10 s and so on up to five minutes (standOff), until the run is edited. If it
-// is not admitted, others have its slot, its place in line and its locks meanwhile.
+// tried again after 5 s, 10 s and so on up to five minutes (standOff), until the run is edited. If
+// it is not admitted, others have its slot, its place in line and its locks meanwhile.
 package workflowrun

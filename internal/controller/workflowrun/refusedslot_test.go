@@ -78,7 +78,8 @@ func (d *deaf) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, po
 }
 
 var _ = Describe("a policy that forbids the status of a run that is not admitted", func() {
-	// mutations: standOff that keeps the slot; letGo that looks at the slot alone, or at the locks alone.
+	// mutations: standOff that keeps the slot; letGo that looks at the slot alone, or at
+	// the locks alone.
 	It("leaves the slot and the locks to others", func(ctx SpecContext) {
 		wants := withLocks(mutex("m"))
 		v := newRival(ctx, wants)

@@ -56,8 +56,9 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 }
 
 // letOthers gives up what a run has that is not admitted and is not written for now: its slot, or
-// its place in line, and its locks. A write whose answer was lost may have been taken: the run keeps
-// all of it then, until it is another. So it does if it is admitted: it works with what it has.
+// its place in line, and its locks. A write whose answer was lost may have been taken: the
+// run keeps all of it then, until it is another. So it does if it is admitted: it works with
+// what it has.
 func letOthers(ctx context.Context, p *pass) error {
 	if lifecycle.Admitted(p.run) || p.mem.doubt != nil {
 		return nil

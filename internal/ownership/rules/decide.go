@@ -197,7 +197,8 @@ func (m *Member) ownerOf(p int, desired string, now Time) (owner string, change 
 
 // giveable says whether an own entry on which nobody acts may be written again, for any member that
 // a list shows: a fresh one, or one that was sent after the work had ended. An older list may have
-// one that has left. What was given a moment ago is accepted instead, but by who leaves or is blocked.
+// one that has left. What was given a moment ago is accepted instead, but by who leaves
+// or is blocked.
 func (m *Member) giveable(p int, now Time) bool {
 	void := m.known.Claims[p].Term <= m.places[p].void || m.mark.Leaving || m.mark.Blocked
 	return void && !m.wantsListFor(p, now) && !m.without(ruleOwnVoid)

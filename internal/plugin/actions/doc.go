@@ -10,6 +10,6 @@
 //   - An action is about the one run that was meant, by its UID: not about a later one of its name.
 //   - A decision is made in the name under which the API server has authenticated its caller. What
 //     could have no effect is refused with a reason.
-//   - A run that is run again keeps fields of its spec that this version does not know, as of a newer
-//     API server.
+//   - A run that is run again keeps fields of its spec that this version does not know, as of a
+//     newer API server.
 package actions

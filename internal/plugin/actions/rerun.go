@@ -117,8 +117,8 @@ func nothingLeft(was *v1alpha1.WorkflowRun) bool {
 
 // Create creates next, which Again or AgainFrom made of was, and gives it the name, the UID and the
 // version that it has then. What next has of the spec of was is taken from what is stored: an API
-// server of a newer version has fields that this version does not know, and a run without them would
-// do something else. Its error is a conflict if another run has the name of was by now.
+// server of a newer version has fields that this version does not know, and a run without them
+// would do something else. Its error is a conflict if another run has the name of was by now.
 func Create(ctx context.Context, c client.Client, was, next *v1alpha1.WorkflowRun) error {
 	stored := &unstructured.Unstructured{}
 	stored.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRun"))
@@ -139,8 +139,8 @@ func Create(ctx context.Context, c client.Client, was, next *v1alpha1.WorkflowRu
 	return nil
 }
 
-// withStored is next, to be created: with the stored spec of was, changed as that of next is changed
-// from that of was.
+// withStored is next, to be created: with the stored spec of was, changed as that of next is
+// changed from that of was.
 func withStored(was, next *v1alpha1.WorkflowRun, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	from, to := &v1alpha1.WorkflowRun{Spec: was.Spec}, &v1alpha1.WorkflowRun{Spec: next.Spec}
 	raw, err := client.MergeFrom(from).Data(to)

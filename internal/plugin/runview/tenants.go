@@ -142,8 +142,8 @@ func slotPolicy(run *v1alpha1.WorkflowRun, lineOf func(*v1alpha1.WorkflowRun) st
 }
 
 // queued says whether a run waits in its tenant's line to be admitted. One that waits for locks
-// across runs gave its slot back, or keeps it, and has no place there. Nor has one for which the gate
-// is not asked: it lacks its Workflow or its parent, or is a child run, or says so.
+// across runs gave its slot back, or keeps it, and has no place there. Nor has one for which the
+// gate is not asked: it lacks its Workflow or its parent, or is a child run, or says so.
 func queued(run *v1alpha1.WorkflowRun) bool {
 	st := statusOf(run)
 	return st.Phase == v1alpha1.RunQueued && run.ClaimsParent() == nil && lockWait(st) == nil && !lacksOther(st)

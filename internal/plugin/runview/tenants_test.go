@@ -122,10 +122,11 @@ func TestASlotThatIsKeptIdleIsSeen(t *testing.T) {
 	}
 }
 
-// A run that lacks its Workflow or its parent, or says that it is a child run, stands in no line: the
-// gate is not asked for it.
+// A run that lacks its Workflow or its parent, or says that it is a child run, stands in no line:
+// the gate is not asked for it.
 //
-// mutations: queued that does not look at one of the reasons, or at the parent that is claimed alone.
+// mutations: queued that does not look at one of the reasons, or at the parent that
+// is claimed alone.
 func TestWhoIsNotAskedForStandsInNoLine(t *testing.T) {
 	lacks := func(name, reason string) v1alpha1.WorkflowRun {
 		run := waiting(name, "acme", 1, 9)

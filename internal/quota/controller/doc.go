@@ -145,11 +145,11 @@
 // last one. API server away: resyncs fail as a whole, and nothing is freed or
 // opened on doubt; Admit needs no API server. A run that takes no write at all is passed over, and
 // the log names it: what was decided about it cannot be written either. One that may not be marked,
-// by somebody's word, is counted by a rebuild as if it were admitted under the policy of its class: its
-// tenant has a slot less, until the run may be changed, or its process finds its status refused and
-// gives the slot up. If no tenant is pinned in it, or the mark fails otherwise, that keeps a rebuild
-// from its end: no run is admitted on doubt. A resync leaves to a run that may not be marked what it
-// has.
+// by somebody's word, is counted by a rebuild as if it were admitted under the policy of its class:
+// its tenant has a slot less, until the run may be changed, or its process finds its status refused
+// and gives the slot up. If no tenant is pinned in it, or the mark fails otherwise, that keeps a
+// rebuild from its end: no run is admitted on doubt. A resync leaves to a run that may not be
+// marked what it has.
 //
 // # Bounds
 //

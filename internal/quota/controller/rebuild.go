@@ -245,8 +245,8 @@ func (r *rebuilding) touch(ctx context.Context) error {
 	})
 }
 
-// refusesMarks says that a run may not be marked, by somebody's word. A webhook may also say so with
-// the code of a conflict, or of a run that is gone; it was tried several times then.
+// refusesMarks says that a run may not be marked, by somebody's word. A webhook may also say so
+// with the code of a conflict, or of a run that is gone; it was tried several times then.
 func refusesMarks(err error) bool {
 	return resyncs.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }

@@ -168,8 +168,8 @@ func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) 
 }
 
 // suspect remembers since when live runs have something where they do not wait, or that they do not
-// use, and leaves in the findings those of whom that is known for long enough. Who is to lose what it
-// does not use is not woken: it could have it again before who is next.
+// use, and leaves in the findings those of whom that is known for long enough. Who is to lose what
+// it does not use is not woken: it could have it again before who is next.
 func (k *Controller) suspect(v *view, all map[store.Key]findings) {
 	now := k.clock.Now()
 	seen, idle := map[holding]time.Time{}, map[holding]time.Time{}

@@ -23,8 +23,8 @@ func (w *world) looksAgain() {
 // A run was granted a slot, or is next in line, and does not come to use it: the revision of its
 // Workflow is gone, or a webhook that is down keeps its status from being written.
 //
-// mutations: an audit that finds nothing unused, of slots or of places; takeUnused without a mark, or
-// without a look after it; suspect that does not wait, or that does not look at what is kept.
+// mutations: an audit that finds nothing unused, of slots or of places; takeUnused without a mark,
+// or without a look after it; suspect that does not wait, or that does not look at what is kept.
 func TestWhatIsNotUsedGoesToOthers(t *testing.T) {
 	granted := func(t *testing.T) (w *world, run *v1alpha1.WorkflowRun) {
 		w = newWorld(t)
@@ -89,7 +89,8 @@ func TestWhatIsNotUsedGoesToOthers(t *testing.T) {
 	})
 }
 
-// mutations: suspect that takes what is kept, or leaves it after its time; factOf without keptUntil.
+// mutations: suspect that takes what is kept, or leaves it after its time; factOf
+// without keptUntil.
 func TestASlotThatIsKeptForLocksIsTakenOnlyAfterItsTime(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -130,11 +131,11 @@ func answered(code int32) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "a webhook denied it"}}
 }
 
-// A run that waits, and that nobody may change, is counted as if it were admitted: a process may have
-// been granted a slot before the loss, and write that once the run may be changed again.
+// A run that waits, and that nobody may change, is counted as if it were admitted: a process may
+// have been granted a slot before the loss, and write that once the run may be changed again.
 //
-// mutations: touch that hands on each error; asIfAdmitted that counts nothing, or that does not read
-// the run again, or takes a key from a run that is admitted; keysOf without such runs.
+// mutations: touch that hands on each error; asIfAdmitted that counts nothing, or that does not
+// read the run again, or takes a key from a run that is admitted; keysOf without such runs.
 func TestARunThatMayNotBeMarkedCostsItsTenantOneSlot(t *testing.T) {
 	for name, refuse := range map[string]error{
 		"by a policy": answered(403), "by a webhook without a reason": answered(400), "as a conflict": answered(409), "as not found": answered(404),

@@ -199,8 +199,8 @@ func TestARunIsNotCancelledForAStepThatIsOver(t *testing.T) {
 // at each second, for as long as another one waits for it. The resync that is due
 // asks again anyway.
 //
-// mutations: cancel that hands on the second refusal, and one that hands on no error at all; Refused
-// that goes by the reason.
+// mutations: cancel that hands on the second refusal, and one that hands on no error at all;
+// Refused that goes by the reason.
 func TestACancelThatIsRefusedAsksForNoResync(t *testing.T) {
 	kind := v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
 	for name, one := range map[string]struct {

@@ -193,9 +193,9 @@ func (s *site) orderOf(before, after *v1alpha1.WorkflowRun, turned bool) {
 	}
 }
 
-// The API server refuses all writes of a run, as a policy may have it: it is passed over where what was
-// prepared is refused, too. Where that is not known it is an error, and who asked counts the run as one
-// that has what it may have.
+// The API server refuses all writes of a run, as a policy may have it: it is passed over where what
+// was prepared is refused, too. Where that is not known it is an error, and who asked counts the
+// run as one that has what it may have.
 //
 // mutations: a Mark that is an error for a status that is Invalid makes this fail; so does one that
 // is none for a label, or for what is forbidden.
@@ -244,8 +244,8 @@ func TestARunThatTakesNoWriteAtAll(t *testing.T) {
 	}
 }
 
-// A webhook has all codes to choose from, and need give no reason. Where it looks at runs alone, and
-// not at their status, the status is marked.
+// A webhook has all codes to choose from, and need give no reason. Where it looks at runs alone,
+// and not at their status, the status is marked.
 //
 // mutation: Refused that goes by the reason.
 func TestARefusalNeedsNoReason(t *testing.T) {

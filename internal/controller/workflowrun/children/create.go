@@ -51,7 +51,8 @@ const (
 	// meanwhile. It has the lock of its run then, and other effects.
 	patience = 4 * time.Second
 	// briefly is that where creations of the run that an earlier pass left are under way, and for a
-	// place where this pass began none: the end of each creation wakes the run, and so does its turn.
+	// place where this pass began none: the end of each creation wakes the run, and so
+	// does its turn.
 	briefly = 100 * time.Millisecond
 )
 

@@ -83,8 +83,8 @@ func (st *State) dueAt(b *creation) (time.Time, bool) {
 }
 
 // NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
-// time to create them. While a quota is full none is due as long as one is tried: see probes. Nor is
-// one while the run waits for its turn: that wakes it.
+// time to create them. While a quota is full none is due as long as one is tried: see probes. Nor
+// is one while the run waits for its turn: that wakes it.
 func (st *State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
 	if st.turn.waits() {
 		return nil

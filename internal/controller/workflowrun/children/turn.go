@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// leftEmpty is how long a run has a place that it does not use: the pass that it has made may be
-	// late, or wait for a lock. Then the next in line has it.
+	// leftEmpty is how long a run has a place that it does not use: the pass that it has made may
+	// be late, or wait for a lock. Then the next in line has it.
 	leftEmpty = 10 * time.Second
-	// tellLine is after how long a run says that it waits for its turn: each such text costs a write.
+	// tellLine is after how long a run says that it waits for its turn: each such text
+	// costs a write.
 	tellLine = 10 * time.Second
 	// lineText is that text.
 	lineText = "as many child runs of the namespace are being created as may be at a time; it is in line for the next place"

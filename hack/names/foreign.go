@@ -6,7 +6,7 @@ package main
 // pages may name.
 var others = setOf(
 	"_test.go", "nats.go",
-	"CloudEvents", "GitOps", "JavaScript", "OpenTelemetry", "PromQL", "W3C", "gRPC",
+	"CloudEvents", "GiB", "GitOps", "JavaScript", "OpenTelemetry", "PromQL", "W3C", "gRPC",
 	"AlreadyExists", "BadRequest", "InternalError", "ServiceUnavailable", "TooManyRequests", "IsServiceUnavailable",
 	"CrashLoopBackOff", "CreateContainerConfigError", "ImagePullBackOff", "CronJob",
 	"blockOwnerDeletion", "groupName", "holderIdentity", "ownerReference", "renewTime", "restClient", "retryAfterSeconds", "shortName", "subPath",

@@ -63,10 +63,3 @@ func (l *leader) free(ctx context.Context, c client.Client, owner bool) error {
 	}
 	return nil
 }
-
-// freeLead has the owner of the singletons give up the lead of a leader that is gone.
-func freeLead(ctx context.Context, k *Keeper, other *leader) error {
-	ctx, cancel := context.WithTimeout(ctx, k.api.timeout)
-	defer cancel()
-	return other.free(ctx, k.opts.Client, k.Owns(Singletons))
-}

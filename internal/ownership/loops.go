@@ -365,3 +365,10 @@ func (k *Keeper) making() rules.Making {
 	now := k.opts.Clock.Now()
 	return rules.Making{Origin: k.opts.Member + "/" + now.UTC().Format(time.RFC3339Nano), Floor: now.Unix()}
 }
+
+// freeLead has the owner of the singletons give up the lead of a leader that is gone.
+func freeLead(ctx context.Context, k *Keeper, other *leader) error {
+	ctx, cancel := context.WithTimeout(ctx, k.api.timeout)
+	defer cancel()
+	return other.free(ctx, k.opts.Client, k.Owns(Singletons))
+}

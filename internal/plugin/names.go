@@ -48,17 +48,17 @@ func eachName(ctx context.Context, c client.Reader, kind schema.GroupVersionKind
 
 // completeRuns offers the names of runs to the shell.
 func (a *app) completeRuns(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, "WorkflowRunList", given, prefix)
+	return completeNames(a, cmd, "WorkflowRunList", given, prefix)
 }
 
 // completeWorkflows offers the names of Workflows to the shell.
 func (a *workflows) completeWorkflows(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, "WorkflowList", given, prefix)
+	return completeNames(a.app, cmd, "WorkflowList", given, prefix)
 }
 
-// complete offers the names of a kind that begin as what was typed, where nothing is given yet. It
-// offers those that it finds in its time. kind is that of the list.
-func (a *app) complete(cmd *cobra.Command, kind string, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
+// completeNames offers the names of a kind that begin as what was typed, where nothing is given
+// yet. It offers those that it finds in its time. kind is that of the list.
+func completeNames(a *app, cmd *cobra.Command, kind string, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -125,7 +125,7 @@ func TestEffectiveNumbers(t *testing.T) {
 
 // A policy that was replaced while the watch was cut comes as an update from generation 1 to 1.
 //
-// mutation: edits with predicate.GenerationChangedPredicate makes this fail.
+// mutation: edits that compare generations alone makes this fail.
 func TestWhatWakesTheController(t *testing.T) {
 	policy := func(uid types.UID, generation int64, command string) *v1alpha1.LockPolicy {
 		return &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{

@@ -23,7 +23,7 @@ func (w *world) looksAgain() {
 // A run was granted a slot, or is next in line, and does not come to use it: the revision of its
 // Workflow is gone, or a webhook that is down keeps its status from being written.
 //
-// mutations: an audit that finds nothing unused, of slots or of places; takeUnused without a mark,
+// mutations: an audit that finds nothing unused, of slots or of places; takeBack without a mark,
 // or without a look after it; suspect that does not wait, or that does not look at what is kept.
 func TestWhatIsNotUsedGoesToOthers(t *testing.T) {
 	granted := func(t *testing.T) (w *world, run *v1alpha1.WorkflowRun) {

@@ -9,9 +9,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // options are the operator's settings, as flags give them and complete checks them.
@@ -66,8 +67,6 @@ const maxHolder = 253
 
 // leastInboxBytes is what a result of any size needs to find room beside others.
 const leastInboxBytes = 1 << 20
-
-var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.namespace, "namespace", "", "Namespace of the operator's own objects (result keys, leader election); default $POD_NAMESPACE, else syncopate-system.")
@@ -125,7 +124,7 @@ func (o *options) check() error {
 	if o.shards() && strings.HasPrefix(memberName(o.holder, ""), ".") {
 		problems = append(problems, fmt.Errorf("--holder %q: need a letter or a digit in the first %d", o.holder, longestPod))
 	}
-	if !prefixPattern.MatchString(o.nats.prefix) {
+	if bus.CheckPrefix(o.nats.prefix) != nil {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
 	}
 	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {

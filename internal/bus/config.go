@@ -83,14 +83,22 @@ type Config struct {
 // subject have a limit that follows from theirs.
 type MaxBytes struct{ Jobs, Results, DeadLetters, Control, Payloads int64 }
 
-var prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
+var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+// CheckPrefix refuses a prefix that streams and subjects cannot have, with ErrConfig.
+func CheckPrefix(prefix string) error {
+	if prefixPattern.MatchString(prefix) {
+		return nil
+	}
+	return fmt.Errorf("%w: prefix %q: need 1 to 32 of a-z, 0-9, -", ErrConfig, prefix)
+}
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Names.Prefix == "" {
 		c.Names.Prefix = protocol.DefaultPrefix
 	}
-	if !prefixPattern.MatchString(c.Names.Prefix) {
-		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
+	if err := CheckPrefix(c.Names.Prefix); err != nil {
+		return c, err
 	}
 	if strings.Contains(WithoutUser(c.URL), unreadable) { // what the library says of it quotes the password
 		return c, fmt.Errorf("%w: an address of NATS cannot be read: is there a sign in user or password that must be written as %%XX?", ErrConfig)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,10 +97,12 @@ func TestConnectRefusesAnUnusableConfiguration(t *testing.T) {
 		"a prefix with a wildcard":    {Names: protocol.Names{Prefix: "a.*"}},
 		"a prefix of several words":   {Names: protocol.Names{Prefix: "a.b"}},
 		"a prefix with capital words": {Names: protocol.Names{Prefix: "Syncopate"}},
+		"a prefix that is too long":   {Names: protocol.Names{Prefix: strings.Repeat("a", 33)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if b, err := bus.Connect(t.Context(), c); !errors.Is(err, bus.ErrConfig) {
-				t.Errorf("got %v, %v; want bus.ErrConfig", b, err)
+			b, err := bus.Connect(t.Context(), c)
+			if !errors.Is(err, bus.ErrConfig) || !strings.Contains(err.Error(), "need 1 to 32 of a-z, 0-9, -") {
+				t.Errorf("got %v, %v; want bus.ErrConfig, and what may be", b, err)
 			}
 		})
 	}

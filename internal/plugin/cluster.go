@@ -85,8 +85,8 @@ func (a *app) storedRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun
 
 // underWay lists the runs under way of all namespaces or, where that is forbidden, of one: then it
 // notes narrowed, which has a place for the name of that. "" is no note.
-func (a *app) underWay(ctx context.Context, c client.Reader, namespace, narrowed string) (reads.Seen, error) {
-	seen, err := reads.UnderWay(ctx, c, namespace)
+func (a *app) underWay(ctx context.Context, c client.Reader, namespace string, detail reads.Detail, narrowed string) (reads.Seen, error) {
+	seen, err := reads.UnderWay(ctx, c, namespace, detail)
 	if err != nil {
 		return seen, err
 	}
@@ -94,7 +94,7 @@ func (a *app) underWay(ctx context.Context, c client.Reader, namespace, narrowed
 		a.note(narrowed, namespace)
 	}
 	if seen.More {
-		a.note("There are more than %d runs under way. The others are not seen.", reads.MaxRuns)
+		a.note("There are more than %d runs under way. The others are not seen.", seen.Bound)
 	}
 	return seen, nil
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -42,24 +44,41 @@ func output(format string, known ...string) error {
 	return usagef("--output %q: need one of %v", format, known)
 }
 
-// UnansweredError says that the API server did not answer in time, or cannot be reached. Retry.
+// UnansweredError says that the API server did not answer in time, or cannot be reached from here.
+// Retry.
 type UnansweredError struct{ Err error }
 
 func (e *UnansweredError) Error() string {
-	return "the API server does not answer: " + e.Err.Error() + "\nWhile it does not, the operator cannot write either, and no run goes on: workers " +
+	return "the API server does not answer: " + e.Err.Error() + "\nIf the operator cannot reach it either, it cannot write, and no run goes on: workers " +
 		"go on with the jobs that they have, and results wait in NATS"
 }
 
 // Unwrap gives the cause.
 func (e *UnansweredError) Unwrap() error { return e.Err }
 
-// unanswered tells an API server that does not answer from one that refuses.
+// unanswered tells an API server that does not answer from one that refuses, and from what is wrong
+// where the question comes from: a kubeconfig, a certificate, a helper that logs in.
 func unanswered(err error) error {
 	var said apierrors.APIStatus
-	if err == nil || errors.As(err, &said) || errors.Is(err, context.Canceled) {
+	if err == nil || errors.As(err, &said) || errors.Is(err, context.Canceled) || !(outOfTime(err) || cutOff(err)) {
 		return err
 	}
 	return &UnansweredError{err}
+}
+
+func outOfTime(err error) bool {
+	late, ok := errors.AsType[net.Error](err)
+	return ok && late.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// cutOff says whether there is no connection, or it broke. What TLS says is of that type, too, and
+// is an answer.
+func cutOff(err error) bool {
+	network, ok := errors.AsType[*net.OpError](err)
+	if ok {
+		return network.Op != "remote error" && network.Op != "local error"
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // CheckError says that check found a failure, or that it could not tell. Outcome says which.

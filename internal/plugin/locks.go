@@ -72,11 +72,11 @@ func (a *app) locks(ctx context.Context, names []string) ([]runview.Lock, error)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := a.underWay(ctx, c, namespace, "Only the runs of namespace %s are seen: you may not list those of others. They may hold locks, and wait for them.")
+	seen, err := a.underWay(ctx, c, namespace, reads.Locks, "Only the runs of namespace %s are seen: you may not list those of others. They may hold locks, and wait for them.")
 	if err != nil {
 		return nil, err
 	}
-	if err := reads.LocksOfWaiting(ctx, c, seen.Runs); err != nil {
+	if err := reads.LocksOfWaiting(ctx, c, seen); err != nil {
 		return nil, err
 	}
 	sight, err := lockSight(ctx, c, seen, a.Clock.Now())
@@ -121,7 +121,7 @@ func noLock(name string, semaphores bool) error {
 // lockSight is what there is to know of locks, beside runs.
 func lockSight(ctx context.Context, c client.Reader, seen reads.Seen, now time.Time) (runview.LockSight, error) {
 	semaphores, err := reads.Semaphores(ctx, c)
-	return runview.LockSight{Runs: seen.Runs, Semaphores: semaphores, Whole: seen.All && !seen.More, Now: now}, err
+	return runview.LockSight{Runs: seen.Runs, Semaphores: semaphores, Whole: seen.All && !seen.More, Outlines: true, Bodies: seen.Whole, Now: now}, err
 }
 
 // seeLocks adds the locks that a run waits for to an answer: without what Semaphores say, if they

@@ -3,12 +3,14 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -21,6 +23,14 @@ var inboxPrefix = regexp.MustCompile(`^_INBOX_([a-z0-9-]+)$`)
 var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 
 const maxTopicLength = 100
+
+var (
+	// accountPattern is what a nats-server reads as one word; include, in any case, is a
+	// command to it.
+	accountPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	// userPattern is what Redis reads as one word of a line of an ACL file.
+	userPattern = regexp.MustCompile(`^[A-Za-z0-9_.@-]+$`)
+)
 
 func permissionsCommand(a *app) *cobra.Command {
 	return group(&cobra.Command{
@@ -55,7 +65,7 @@ func natsPermissionsCommand(a *app) *cobra.Command {
 		Use: "nats", Short: "Print an account of a nats-server with an operator and a worker", Args: args(cobra.NoArgs),
 		Long: natsPermissionsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkTopics(topics, cmd.Flags().Changed("topics")); err != nil {
+			if err := cmp.Or(checkNames(prefix, account), checkTopics(topics, cmd.Flags().Changed("topics"))); err != nil {
 				return err
 			}
 			n := protocol.Names{Prefix: prefix}
@@ -86,6 +96,18 @@ func natsPermissionsCommand(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&admin, "admin", false, "Also users for people: admin in the account, and system in the system account. Their password is $NATS_ADMIN_PASSWORD.")
 	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of one more worker, that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
 	return cmd
+}
+
+// checkNames refuses names that a nats-server does not read, or that the operator does not take. An
+// empty one is a variable of a shell that is not set.
+func checkNames(prefix, account string) error {
+	if err := bus.CheckPrefix(prefix); err != nil {
+		return usagef("--nats-prefix: %w", err)
+	}
+	if !accountPattern.MatchString(account) || strings.EqualFold(account, "include") {
+		return usagef("--account %q: need letters a-z and A-Z, digits, - and _, and not include, which is a command to nats-server", account)
+	}
+	return nil
 }
 
 // confinedWorker has its name, the variable of its password and its account after its inbox: beside
@@ -129,6 +151,9 @@ func redisPermissionsCommand(a *app) *cobra.Command {
 		Use: "redis", Short: "Print a line of an ACL file of Redis with the operator's user", Args: args(cobra.NoArgs),
 		Long: "Print a line of an ACL file of Redis with the operator's user. Put its password, or the SHA-256 of it after a #, in the place of >PASSWORD.",
 		RunE: func(*cobra.Command, []string) error {
+			if !userPattern.MatchString(user) {
+				return usagef("--user %q: need letters a-z and A-Z, digits, and signs of - _ . @", user)
+			}
 			fmt.Fprintf(a.Out, "user %s on >PASSWORD %s\n", user, strings.Join(rights.Redis(cluster), " "))
 			return nil
 		},

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/conf"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // What is printed is what a server reads, with passwords of its environment that begin with a
@@ -95,5 +98,47 @@ func TestPermissionsOfTopicsThatCanNotBe(t *testing.T) {
 	}
 	for _, topics := range []string{"mail.send,gpu-2", strings.Repeat("a", 100)} {
 		p.must("permissions", "nats", "--topics", topics)
+	}
+}
+
+// What is printed is what the servers read, and what the operator takes.
+//
+// mutations: no look at a prefix, an account or a user, and one that takes what a server or the
+// operator refuses, make this fail.
+func TestPermissionsOfNamesThatCanNotBe(t *testing.T) {
+	t.Setenv("NATS_OPERATOR_PASSWORD", "o")
+	t.Setenv("NATS_WORKER_PASSWORD", "w")
+	p := newPlugin(t)
+	for _, flag := range []string{
+		"nats --nats-prefix=", "nats --nats-prefix=A.b", "nats --nats-prefix=Syncopate", "nats --nats-prefix=a.b", "nats --nats-prefix=*", "nats --nats-prefix=" + strings.Repeat("a", 33),
+		"nats --account=", "nats --account=a b", "nats --account=a{", `nats --account="`, "nats --account=$G", "nats --account=#", "nats --account=include", "nats --account=INCLUDE", "nats --account=a\nb",
+		"redis --user=", "redis --user=a b", "redis --user=a\nb", `redis --user="a`, "redis --user=#a",
+	} {
+		of, flag, _ := strings.Cut(flag, " ")
+		name, _, _ := strings.Cut(flag, "=")
+		out, _, err := p.call("permissions", of, flag)
+		if _, usage := errors.AsType[*UsageError](err); !usage || out != "" || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v, printed %q", flag, err, out)
+		}
+	}
+	for _, names := range []struct{ prefix, account string }{
+		{"a", "a"}, {"team-7", "Team_7-x"}, {strings.Repeat("a", 32), "7"}, {"1", "includes"}, {"-", "-"}, {"0", "_"}, {"s", "true"},
+	} {
+		read, err := conf.Parse(p.must("permissions", "nats", "--nats-prefix", names.prefix, "--account", names.account))
+		if err != nil {
+			t.Fatalf("%+v: %v", names, err)
+		}
+		accounts, _ := read["accounts"].(map[string]any)
+		if account, _ := accounts[names.account].(map[string]any); len(accounts) != 1 || account["jetstream"] != "enabled" {
+			t.Errorf("%+v is read as %v", names, accounts)
+		}
+		if _, _, err := bus.Dial(t.Context(), bus.Config{URL: "nats://127.0.0.1:1", Names: protocol.Names{Prefix: names.prefix}}); !errors.Is(err, bus.ErrUnreachable) {
+			t.Errorf("%+v: %v", names, err)
+		}
+	}
+	for _, user := range []string{"a", "Team_7-x", "default", "on", "team.app@x"} {
+		if out := p.must("permissions", "redis", "--user", user); !strings.HasPrefix(out, "user "+user+" on >PASSWORD ") {
+			t.Errorf("%q is printed as %s", user, out)
+		}
 	}
 }

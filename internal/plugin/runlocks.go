@@ -137,7 +137,7 @@ func (a *app) runsOf(ctx context.Context, c client.Reader, namespace string, nam
 	if len(names) > 0 {
 		return runs, nil
 	}
-	seen, err := a.underWay(ctx, c, namespace, "Only the run locks of namespace %s are shown: you may not list those of others.")
+	seen, err := a.underWay(ctx, c, namespace, reads.Bare, "Only the run locks of namespace %s are shown: you may not list those of others.")
 	return seen.Runs, err
 }
 

@@ -50,9 +50,24 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 	return cmd
 }
 
-// whyPatience is how long the API server may take to show the run: who asks why a run waits is to
-// know soon if that is why.
+// whyPatience is how long the API server may take to show the run, and for each question beside
+// it: who asks why a run waits is to know soon if that is why.
 const whyPatience = 5 * time.Second
+
+// soon is a reader that waits for each answer on its own, whyPatience long.
+type soon struct{ client.Reader }
+
+func (s soon) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	ctx, cancel := context.WithTimeout(ctx, whyPatience)
+	defer cancel()
+	return s.Reader.Get(ctx, key, object, opts...)
+}
+
+func (s soon) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	ctx, cancel := context.WithTimeout(ctx, whyPatience)
+	defer cancel()
+	return s.Reader.List(ctx, list, opts...)
+}
 
 // othersPatience is how long the API server may take for each page of runs under way: there may be
 // very many, and the link may be slow.
@@ -68,12 +83,27 @@ func (b byPage) List(ctx context.Context, list client.ObjectList, opts ...client
 	return b.Reader.List(ctx, list, opts...)
 }
 
-// runSoon reads one run, and says so if the API server does not answer.
-func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, whyPatience)
+// whatOf is a run, and what of beside it an answer tells.
+type whatOf struct {
+	run   *v1alpha1.WorkflowRun // with the steps of its Workflow
+	rules []v1alpha1.LockPolicy // nil: not known
+	kids  []v1alpha1.WorkflowRun
+	// unread is which questions beside the run have no answer: what is known is told without them.
+	unread error
+}
+
+// runSoon reads one run with what is beside it, and says so if the API server does not answer.
+func (a *app) runSoon(ctx context.Context, name string) (whatOf, client.Client, error) {
+	bounded, cancel := context.WithTimeout(ctx, whyPatience)
 	defer cancel()
-	run, c, err := a.run(ctx, name)
-	return run, c, unanswered(err)
+	run, c, err := a.storedRun(bounded, name)
+	if err != nil {
+		return whatOf{}, nil, unanswered(err)
+	}
+	run, noSteps := reads.WithSteps(ctx, soon{c}, run)
+	rules, noRules := reads.Policies(ctx, soon{c})
+	kids, noKids := reads.Children(ctx, soon{c}, run)
+	return whatOf{run, rules, kids, errors.Join(noSteps, noRules, noKids)}, c, ctx.Err()
 }
 
 func (a *app) whyCommand() *cobra.Command {
@@ -94,25 +124,17 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			if err := output(format, formatText, formatJSON); err != nil {
 				return err
 			}
-			run, c, err := a.runSoon(cmd.Context(), given[0])
+			of, c, err := a.runSoon(cmd.Context(), given[0])
 			if err != nil {
 				return err
 			}
-			rules, err := reads.Policies(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			kids, err := reads.Children(cmd.Context(), c, run)
-			if err != nil {
-				return err
-			}
-			now := a.Clock.Now()
-			answer := runview.Why(run, rules, now, kids...)
+			run, rules, now := of.run, of.rules, a.Clock.Now()
+			answer := runview.Why(run, rules, now, of.kids...)
 			alone := a.seeWaits(cmd.Context(), c, &answer, run, rules)
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			unread := errors.Join(alone, a.seeLock(cmd.Context(), &store, &answer, run, rules)) // told after the answer
+			unread := errors.Join(of.unread, alone, a.seeLock(cmd.Context(), &store, &answer, run, rules)) // told after the answer
 			seeOwner(cmd.Context(), c, operator, &answer, run, now)
 			a.seeJobs(cmd.Context(), c, &answer, run, cmd.Flags().Changed(flagURL))
 			if format == formatJSON {
@@ -136,7 +158,7 @@ func (a *app) seeWaits(ctx context.Context, c client.Client, answer *runview.Ans
 		return nil
 	}
 	others := byPage{c}
-	seen, err := a.underWay(ctx, others, run.Namespace, "")
+	seen, err := a.underWay(ctx, others, run.Namespace, reads.Locks, "")
 	switch {
 	case apierrors.IsForbidden(err):
 		answer.Alone(err)

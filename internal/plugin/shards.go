@@ -74,7 +74,7 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
 		return nil, fmt.Errorf("list the Leases of replicas: %w", err)
 	}
-	seen, err := a.underWay(ctx, c, namespace, onlyCounted)
+	seen, err := a.underWay(ctx, c, namespace, reads.Bare, onlyCounted)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ It counts the runs of all namespaces, or of the current one if you may not list 
 			if err != nil {
 				return err
 			}
-			seen, err := a.underWay(cmd.Context(), c, namespace, onlyCounted)
+			seen, err := a.underWay(cmd.Context(), c, namespace, reads.Bare, onlyCounted)
 			if err != nil {
 				return err
 			}

@@ -10,13 +10,6 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// What an outline takes in memory, in bytes, about.
-const (
-	runWeight  = 3 << 10
-	stepWeight = 1 << 10
-	lockWeight = 256
-)
-
 // outline is what is kept of a run under way. Inputs and outputs are skipped as they are read, and
 // of steps all but their locks, and the approvals that wait: who holds a lock may wait for one.
 type outline struct {
@@ -126,40 +119,4 @@ func (o *stepOutline) step() *v1alpha1.StepStatus {
 		return nil
 	}
 	return step
-}
-
-// weightOf is what the outline of a run takes in memory, in bytes, about.
-func weightOf(run *v1alpha1.WorkflowRun) int {
-	steps, locks := 0, len(run.Spec.Locks)
-	for _, all := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
-		for i := range all {
-			steps, locks = steps+1, locks+len(all[i].Locks)
-			if all[i].ForEach != nil {
-				locks += len(all[i].ForEach.Locks)
-			}
-		}
-	}
-	if st := run.Status; st != nil {
-		locks += len(st.Locks)
-		for i := range st.Steps {
-			steps, locks = steps+1, locks+len(st.Steps[i].Locks)
-			locks += weightOfItems(st.Steps[i].ForEach)
-		}
-	}
-	return runWeight + steps*stepWeight + locks*lockWeight
-}
-
-// weightOfItems is how many locks what is kept of items counts as.
-func weightOfItems(f *v1alpha1.ForEachStatus) int {
-	if f == nil {
-		return 0
-	}
-	n := len(f.Groups)
-	for i := range f.Groups {
-		n += len(f.Groups[i].Items) / lockWeight
-	}
-	for i := range f.Locks {
-		n += 1 + len(f.Locks[i].Locks)
-	}
-	return n
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -108,8 +109,8 @@ func TestOutlinesTogetherAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = v.UnderWay(t.Context(), "", func(runs []v1alpha1.WorkflowRun, more bool) {
-		if weight := len(runs) * weightOf(&runs[0]); !more || weight < maxWeight || weight > maxWeight+weightOf(&runs[0]) {
-			t.Errorf("%d runs of %d bytes, more: %t", len(runs), weightOf(&runs[0]), more)
+		if weight := len(runs) * reads.WeightOf(&runs[0]); !more || weight < maxWeight || weight > maxWeight+reads.WeightOf(&runs[0]) {
+			t.Errorf("%d runs of %d bytes, more: %t", len(runs), reads.WeightOf(&runs[0]), more)
 		}
 	})
 	if err != nil {
@@ -125,7 +126,7 @@ func TestRangesOfItemsAreWeighed(t *testing.T) {
 		f := run.Status.Steps[0].ForEach
 		f.Groups = append(f.Groups, v1alpha1.ItemGroup{Items: strings.Repeat("1,", 4096)})
 	}
-	if got := weightOf(run); got < 7*8192 {
+	if got := reads.WeightOf(run); got < 7*8192 {
 		t.Errorf("%d bytes", got)
 	}
 }

@@ -50,7 +50,7 @@ func (v *View) underWay(ctx context.Context, namespace string) (runs []v1alpha1.
 	for range underWayPages {
 		next, err = v.outlines(ctx, namespace, next, func(run v1alpha1.WorkflowRun) bool {
 			runs = append(runs, run)
-			left -= weightOf(&run)
+			left -= reads.WeightOf(&run)
 			return left > 0
 		})
 		switch {

@@ -16,7 +16,7 @@ import (
 )
 
 // WithSteps gives a run the steps of the Workflow that it follows. Where these may not be read, or
-// are gone, they are those of its status, of which less is known.
+// are gone, they are those of its status, of which less is known. So they are with an error, too.
 func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
 		return run, nil
@@ -24,7 +24,7 @@ func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) 
 	content, err := readable(ctx, c, run.Namespace, *run.Status.Workflow)
 	switch {
 	case err != nil:
-		return nil, err
+		return outlined(run), err
 	case content == nil:
 		return outlined(run), nil
 	}
@@ -36,15 +36,15 @@ const maxRevisions = 100
 
 // LocksOfWaiting gives runs that wait for locks the steps and the locks of the Workflows that they
 // follow. Each revision is read once, and 100 at most. Runs whose revision may not be read, is
-// gone, or is one too many stay as they are.
-func LocksOfWaiting(ctx context.Context, c client.Reader, runs []v1alpha1.WorkflowRun) error {
+// gone, or is one too many stay as they are. Outlines get no inputs.
+func LocksOfWaiting(ctx context.Context, c client.Reader, seen Seen) error {
 	type revision struct {
 		namespace string
 		v1alpha1.WorkflowRevision
 	}
 	read := map[revision]*template.Content{}
-	for i := range runs {
-		run := &runs[i]
+	for i := range seen.Runs {
+		run := &seen.Runs[i]
 		if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil || !runview.WaitsForLocks(run) {
 			continue
 		}
@@ -58,10 +58,18 @@ func LocksOfWaiting(ctx context.Context, c client.Reader, runs []v1alpha1.Workfl
 			read[key] = content
 		}
 		if content != nil {
-			*run = *content.Effective(run, content.WithDefaults(run.Spec.Inputs))
+			*run = *content.Effective(run, inputsOf(run, content, seen.Whole[run.UID]))
 		}
 	}
 	return nil
+}
+
+// inputsOf are those that expressions read; nil: none is evaluated of an outline.
+func inputsOf(run *v1alpha1.WorkflowRun, content *template.Content, whole bool) []byte {
+	if !whole {
+		return nil
+	}
+	return content.WithDefaults(run.Spec.Inputs)
 }
 
 // readable is what a revision of a Workflow has; nil: it is gone, or may not be read.

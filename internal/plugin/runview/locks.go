@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -89,6 +90,8 @@ type LockSight struct {
 	Now        time.Time
 	// Outlines says that Runs lack what expressions are about, so that none of them is evaluated.
 	Outlines bool
+	// Bodies are those of Runs that are whole nevertheless, by UID.
+	Bodies map[types.UID]bool
 	// Run is one that is known as a whole, in the place of its own outline; nil: there is none.
 	Run *v1alpha1.WorkflowRun
 }
@@ -230,8 +233,7 @@ const maxAsked = 1000
 // unclear says whether a part of a run asks for several locks, of which some are named by
 // expressions: status, which has one, does not say which these are.
 func (t *table) unclear(run *v1alpha1.WorkflowRun, requests []v1alpha1.LockRequest) bool {
-	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
-	return len(requests) > 1 && slices.ContainsFunc(requests, named) && (!t.Outlines || run == t.Run)
+	return byExpressions(requests) && (!t.Outlines || run == t.Run || t.Bodies[run.UID])
 }
 
 // asks are the locks that the operator would ask for now, by part of the run; nil: they cannot

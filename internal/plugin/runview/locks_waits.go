@@ -5,6 +5,7 @@ package runview
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -41,6 +42,25 @@ func (a *Answer) WaitsFor(locks []Lock) {
 func WaitsForLocks(run *v1alpha1.WorkflowRun) bool {
 	st := statusOf(run)
 	return st.CompletedAt == nil && (lockWait(st) != nil || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return lockWaitOf(&s) != nil }))
+}
+
+// WaitsByExpressions says whether a run waits for locks, and expressions may tell for which. Of one
+// that follows a Workflow these are in its revision.
+func WaitsByExpressions(run *v1alpha1.WorkflowRun) bool {
+	if !WaitsForLocks(run) {
+		return false
+	}
+	asks := func(s v1alpha1.Step) bool {
+		return byExpressions(s.Locks) || s.ForEach != nil && byExpressions(s.ForEach.Locks)
+	}
+	return run.Spec.WorkflowRef != nil || byExpressions(run.Spec.Locks) ||
+		slices.ContainsFunc(run.Spec.Steps, asks) || slices.ContainsFunc(run.Spec.Finally, asks)
+}
+
+// byExpressions says whether these are several locks, of which some are named by expressions.
+func byExpressions(requests []v1alpha1.LockRequest) bool {
+	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
+	return len(requests) > 1 && slices.ContainsFunc(requests, named)
 }
 
 // lockWait is the wait of a run for spec.locks; nil: it does not wait.

@@ -130,16 +130,19 @@ func (m *memory) newest(cached *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 
 // doubt is what is owed if a write took effect whose answer was lost.
 type doubt struct {
-	on       string // resourceVersion that was written to: while the run has it, nothing took effect
+	on       string    // resourceVersion that was written to: while the run has it, nothing took effect
+	sent     time.Time // when the last of these writes was given up
 	withdraw []lifecycle.Withdrawal
 }
 
 // doubtful notes that a write to a resourceVersion may or may not have taken effect, as may have
-// earlier ones to the same. Each try withdraws what the one before did: that is noted once.
-func (m *memory) doubtful(on string, withdraw []lifecycle.Withdrawal) {
+// earlier ones to the same. It was given up at a time. Each try withdraws what the one before did:
+// that is noted once.
+func (m *memory) doubtful(on string, sent time.Time, withdraw []lifecycle.Withdrawal) {
 	if m.doubt == nil || m.doubt.on != on {
 		m.doubt = &doubt{on: on}
 	}
+	m.doubt.sent = sent
 	known := map[protocol.JobID]bool{}
 	for _, w := range m.doubt.withdraw {
 		known[w.ID] = true

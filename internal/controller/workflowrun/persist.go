@@ -32,7 +32,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	p.mem.lastWrite.Applied = applied(d.Verdicts)
 	if err != nil {
 		if outage(err) { // else it is known that nothing took effect
-			p.mem.doubtful(p.run.ResourceVersion, d.Withdraw)
+			p.mem.doubtful(p.run.ResourceVersion, p.mem.lastWrite.End, d.Withdraw)
 		}
 		return &writeError{err: fmt.Errorf("write status: %w", err), ending: lifecycle.Finished(next)}
 	}

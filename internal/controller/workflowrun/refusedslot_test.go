@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -64,6 +65,20 @@ func (v *rival) tried(ctx context.Context) {
 	})
 }
 
+// doubted has a write get no answer, and each one after that refused: the first of them at once.
+func (v *rival) doubted(ctx context.Context, cause error) {
+	GinkgoHelper()
+	v.r.hook = once("status/before", func() error { return cause })
+	_, err := v.r.pass(ctx, v.run)
+	Expect(err).To(HaveOccurred())
+	v.refuses()
+	for n := 0; !v.standsOff(); n++ {
+		Expect(n).To(BeNumerically("<", 30), "passes")
+		v.w.clock.Step(time.Second)
+		v.r.turn(ctx, v.run)
+	}
+}
+
 // deaf is a quota that hears only so many tries to give something up later.
 type deaf struct {
 	slots.Quota
@@ -117,14 +132,21 @@ var _ = Describe("a policy that forbids the status of a run that is not admitted
 	// mutation: letGo without a look at what is in doubt.
 	It("keeps the slot while a write may have been taken, until the run is another", func(ctx SpecContext) {
 		v := newRival(ctx)
-		v.r.hook = once("status/before", func() error { return context.DeadlineExceeded })
-		_, err := v.r.pass(ctx, v.run)
-		Expect(err).To(HaveOccurred())
-		v.refuses()
-		v.tried(ctx)
+		v.doubted(ctx, context.DeadlineExceeded)
 		v.other = v.w.create(ctx, diamond())
 		v.r.drive(ctx, v.other, withReason(v1alpha1.ReasonTenantAtCapacity))
 		v.w.patch(ctx, v.run, `{"metadata":{"labels":{"a":"b"}}}`)
+		v.tried(ctx)
+		Expect(v.woken.take(v.other)).To(BeTrue())
+		v.r.drive(ctx, v.other, lifecycle.Admitted)
+	}, NodeTimeout(2*patience))
+
+	// mutations: inDoubt that ends by a new resourceVersion alone, or at once.
+	It("leaves the slot to others once no write can be under way any more that was in doubt", func(ctx SpecContext) {
+		v := newRival(ctx)
+		v.doubted(ctx, apierrors.NewInternalError(errTest)) // the policy's webhook was away
+		v.other = v.w.create(ctx, diamond())
+		v.r.drive(ctx, v.other, withReason(v1alpha1.ReasonTenantAtCapacity))
 		v.tried(ctx)
 		Expect(v.woken.take(v.other)).To(BeTrue())
 		v.r.drive(ctx, v.other, lifecycle.Admitted)

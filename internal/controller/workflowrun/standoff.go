@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -57,13 +58,38 @@ func standOff(ctx context.Context, p *pass, cause error) reconcile.Result {
 
 // letOthers gives up what a run has that is not admitted and is not written for now: its slot, or
 // its place in line, and its locks. A write whose answer was lost may have been taken: the
-// run keeps all of it then, until it is another. So it does if it is admitted: it works with
+// run keeps all of it then, until that is known. So it does if it is admitted: it works with
 // what it has.
 func letOthers(ctx context.Context, p *pass) error {
-	if lifecycle.Admitted(p.run) || p.mem.doubt != nil {
+	if lifecycle.Admitted(p.run) {
 		return nil
 	}
+	if doubtful, err := inDoubt(ctx, p); doubtful || err != nil {
+		return err
+	}
 	return errors.Join(p.r.Slots.GiveUp(ctx, &p.mem.slot, asStored(p, p.run)), p.r.Holds.ReleaseAll(ctx, &p.mem.holds))
+}
+
+// doubtTime is after how long a write whose answer was lost is not under way any more: twice the
+// time that the API server gives a request by default.
+const doubtTime = 2 * time.Minute
+
+// inDoubt says whether a write may have been taken, or may still be, of which nobody knows. Where
+// each write is refused since, the run stays what it was written to: if it still is that, live,
+// once no write is under way any more, none was taken.
+func inDoubt(ctx context.Context, p *pass) (bool, error) {
+	m := p.mem
+	if m.doubt == nil || p.r.Clock.Now().Before(m.doubt.sent.Add(doubtTime)) {
+		return m.doubt != nil, nil
+	}
+	now := &v1alpha1.WorkflowRun{}
+	if err := p.r.Live.Get(ctx, p.key, now); err != nil {
+		return true, client.IgnoreNotFound(err) // that it is gone the cache says soon
+	}
+	if now.UID == m.uid && now.ResourceVersion == m.doubt.on {
+		m.doubt = nil
+	}
+	return m.doubt != nil, nil
 }
 
 // comesAgain is when a pass over a run that stands off comes again: when the patience of results

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
@@ -104,9 +106,9 @@ func TestResolve(t *testing.T) {
 func TestTheSameDoubtIsKeptOnce(t *testing.T) {
 	list := []lifecycle.Withdrawal{{ID: attempt("s1"), Topic: topic}, {ID: attempt("s2"), Topic: topic}}
 	m := &memory{}
-	m.doubtful("7", list[:1])
+	m.doubtful("7", epoch, list[:1])
 	for range 3 {
-		m.doubtful("7", list)
+		m.doubtful("7", epoch, list)
 	}
 	if diff := cmp.Diff(list, m.doubt.withdraw); diff != "" {
 		t.Errorf("in doubt (-want +got):\n%s", diff)
@@ -198,5 +200,54 @@ func TestOutcomeOf(t *testing.T) {
 				t.Errorf("%v: %s, want %s", err, got, want)
 			}
 		}
+	}
+}
+
+// liveRun is an API server that has a run.
+type liveRun struct {
+	client.Reader
+	run *v1alpha1.WorkflowRun
+	err error
+}
+
+func (l liveRun) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if l.run != nil {
+		l.run.DeepCopyInto(o.(*v1alpha1.WorkflowRun))
+	}
+	return l.err
+}
+
+// mutations: inDoubt that does not wait, or does not look at what is stored, or takes another run
+// of the name for it.
+func TestAWriteIsInDoubtUntilItCannotBeUnderWay(t *testing.T) {
+	was := aRun("7")
+	was.UID = "u"
+	other := was.DeepCopy()
+	other.UID = "other"
+	newer := aRun("8")
+	newer.UID = "u"
+	gone := apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "a")
+	for name, c := range map[string]struct {
+		after    time.Duration
+		live     liveRun
+		doubtful bool
+		fails    bool
+	}{
+		"it may be under way":      {doubtTime - 1, liveRun{run: was}, true, false},
+		"nothing was taken":        {doubtTime, liveRun{run: was}, false, false},
+		"it was taken":             {doubtTime, liveRun{run: newer}, true, false},
+		"another run has its name": {doubtTime, liveRun{run: other}, true, false},
+		"it is gone":               {doubtTime, liveRun{err: gone}, true, false},
+		"it cannot be read":        {doubtTime, liveRun{err: errTest}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pass{r: &Reconciler{}, mem: &memory{uid: "u"}}
+			p.r.Live, p.r.Clock = c.live, clocktesting.NewFakeClock(epoch.Add(c.after))
+			p.mem.doubtful("7", epoch, nil)
+			is, err := inDoubt(t.Context(), p)
+			if is != c.doubtful || (err != nil) != c.fails || (p.mem.doubt != nil) != is {
+				t.Errorf("in doubt %t, %v; want %t", is, err, c.doubtful)
+			}
+		})
 	}
 }

@@ -128,6 +128,11 @@
 // before, was granted the slot and is paused since writes that it is admitted, if the refusal ends
 // before it goes on and nobody changed the run. It is over the limit by one then, until one ends.
 //
+// A rebuild takes those for granted a slot that are first in line, of the runs that may not be
+// marked. A process that was granted one for another of them before the loss, as where the limit
+// was higher then, and is paused until they may be changed again, writes that it is admitted: its
+// tenant is over the limit by one until one ends.
+//
 // And what internal/quota/store says of two masters of Redis at once.
 //
 // # Rollouts
@@ -144,12 +149,14 @@
 // resyncs are tried after 1, 2, 4 and at most 30 s, and, after a policy changed, a second after the
 // last one. API server away: resyncs fail as a whole, and nothing is freed or
 // opened on doubt; Admit needs no API server. A run that takes no write at all is passed over, and
-// the log names it: what was decided about it cannot be written either. One that may not be marked,
-// by somebody's word, is counted by a rebuild as if it were admitted under the policy of its class:
-// its tenant has a slot less, until the run may be changed, or its process finds its status refused
-// and gives the slot up. If no tenant is pinned in it, or the mark fails otherwise, that keeps a
-// rebuild from its end: no run is admitted on doubt. A resync leaves to a run that may not be
-// marked what it has.
+// the log names it: what was decided about it cannot be written either. Runs that wait and may not
+// be marked, by somebody's word, are counted by a rebuild as if they were admitted under the policy
+// of their class: those that are first in line, as many as could have been granted a slot beside
+// those that are admitted. So their tenant has less slots, in a pool others may, until such a run
+// may be changed, or its process finds its status refused, or the run suspended, and gives the slot
+// up. A run that is suspended needs no mark. If no tenant is pinned in such a run, or the mark fails
+// otherwise, that keeps a rebuild from its end: no run is admitted on doubt. A resync leaves to a
+// run that may not be marked what it has.
 //
 // # Bounds
 //

@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
@@ -25,9 +22,6 @@ const annotationRebuilt = "syncopate.dev/admission-rebuilt"
 
 // maxLists bounds the live lists of a rebuild.
 const maxLists = 5
-
-// endOfTime is when runs are admitted that are counted as if they were: after all others.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // rebuilding is one rebuild.
 type rebuilding struct {
@@ -211,8 +205,9 @@ func (r *rebuilding) list(ctx context.Context) error {
 }
 
 // touch marks the runs that may still be admitted: what was decided about them before the loss
-// cannot be written after that. What comes back says who was admitted before. One that may not be
-// marked holds up nobody: see asIfAdmitted.
+// cannot be written after that. What comes back says who was admitted before. One that is suspended
+// needs no mark: nobody was granted a slot for it since that edit, which moved its resourceVersion.
+// One that may not be marked holds up nobody: see asIfAdmitted.
 func (r *rebuilding) touch(ctx context.Context) error {
 	tenants, all := map[string]bool{"": true}, r.lost.register // a run that is not pinned may be anybody's
 	for at := range r.tokens {
@@ -220,51 +215,33 @@ func (r *rebuilding) touch(ctx context.Context) error {
 	}
 	var pending []fact
 	for _, run := range r.runs {
-		if run.pending() && (all || tenants[run.tenant]) {
+		if run.pending() && !run.stopped && (all || tenants[run.tenant]) {
 			pending = append(pending, run)
 		}
 	}
 	r.touched = len(pending)
-	owners, err := ownersNow(ctx, r.client)
-	if err != nil {
-		return err
-	}
 	id := r.newID() // another one each time: the same changes nothing
+	var frozen []fact
 	var mu sync.Mutex
-	return each(ctx, pending, func(ctx context.Context, run fact) error {
+	if err := each(ctx, pending, func(ctx context.Context, run fact) error {
 		now, err := r.mark(ctx, run, id)
-		if refusesMarks(err) && run.tenant != "" {
-			now, err = asIfAdmitted(ctx, r, owners, run, err)
+		refused := resyncs.Unmarked(err) && run.tenant != ""
+		if refused {
+			now, err = unmarked(ctx, r, run, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if delete(r.runs, run.uid); now != nil {
 			r.runs[run.uid] = *now
 		}
+		if refused && now != nil && now.pending() && !now.stopped {
+			frozen = append(frozen, *now)
+		}
 		return err
-	})
-}
-
-// refusesMarks says that a run may not be marked, by somebody's word. A webhook may also say so
-// with the code of a conflict, or of a run that is gone; it was tried several times then.
-func refusesMarks(err error) bool {
-	return resyncs.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
-}
-
-// asIfAdmitted is a run that waits and may not be marked, because of cause, as it is to be counted:
-// as if it were admitted, since what was decided before the loss may be written once it may be
-// changed. Its tenant has a slot less meanwhile, which is safe. Its idempotency key is another's if
-// that one is admitted. It is nil if the run is gone.
-func asIfAdmitted(ctx context.Context, r *rebuilding, owners policy.Owners, run fact, cause error) (*fact, error) {
-	now, err := r.read(ctx, run.name)
-	if err != nil || now == nil || now.uid != run.uid {
-		return nil, err
+	}); err != nil {
+		return err
 	}
-	if now.pending() {
-		now.admittedAt, now.policy = endOfTime, owners.Of(now.class)
-		r.log.Info("A run may not be changed: it is counted as one that is admitted", "run", run.name.String(), "cause", cause.Error())
-	}
-	return now, nil
+	return asIfAdmitted(ctx, r, frozen)
 }
 
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write

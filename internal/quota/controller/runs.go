@@ -35,8 +35,11 @@ type fact struct {
 
 	child      bool // claims to be a child run: it has a slot of its root, or will never have any
 	finished   bool
-	refused    bool      // ended because another run has its idempotency key
-	suspended  bool      // or left alone, because it needs a newer operator
+	refused    bool // ended because another run has its idempotency key
+	suspended  bool // or left alone, because it needs a newer operator
+	stopped    bool // suspended: nobody decides to let it in, as it is
+	priority   int32
+	created    time.Time
 	admittedAt time.Time // zero: not admitted
 	policy     string    // under which it was admitted
 	forLocks   bool      // waits for its locks, and needs no place in the queue meanwhile
@@ -47,6 +50,7 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: client.ObjectKeyFromObject(run), class: run.Spec.WorkloadClass, key: run.Spec.IdempotencyKey,
 		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, child: run.ClaimsParent() != nil,
+		stopped: run.Spec.Suspend, priority: run.Spec.Priority, created: run.CreationTimestamp.Time,
 	}
 	st := run.Status
 	if st == nil {

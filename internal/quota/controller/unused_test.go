@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -195,6 +196,72 @@ func TestARunThatMayNotBeMarkedCostsItsTenantOneSlot(t *testing.T) {
 		w.server.FlushAll()
 		w.boss.looks()
 		w.boss.claims(in, nil)
+	})
+}
+
+// Anybody who may create runs may make many that may not be changed.
+//
+// mutations: asIfAdmitted that counts all of them, or those that are behind in line; roomBeside that
+// passes over who is admitted, or touch that marks who is suspended.
+func TestRunsThatMayNotBeMarkedCostNoMoreThanTheyMayHave(t *testing.T) {
+	frozen := func(w *world, change ...func(*v1alpha1.WorkflowRunSpec)) (all []*v1alpha1.WorkflowRun) {
+		w.boss.frozen = map[string]error{}
+		for i := range 5 {
+			name := fmt.Sprint("frozen-", i)
+			all = append(all, w.run(name, append(change, func(s *v1alpha1.WorkflowRunSpec) { s.Priority = int32(i) })...))
+			w.boss.frozen[name] = answered(403)
+		}
+		return all
+	}
+	t.Run("one, where one is let in", func(t *testing.T) {
+		w := newWorld(t)
+		w.policy("batch", 1)
+		w.boss.looks()
+		all := frozen(w)
+		w.server.FlushAll()
+		w.boss.looks()
+		w.holds(runs(all[4]), nil)
+		w.boss.frozen = nil
+		for _, run := range all {
+			w.boss.tries(run.Name)
+		}
+		w.atMost(1)
+		w.boss.releases(w.write(w.get("frozen-4"), ended))
+		w.boss.admits(w.get("frozen-3"))
+	})
+	t.Run("none, where all slots are in use", func(t *testing.T) {
+		w := newWorld(t)
+		w.policy("batch", 1)
+		w.boss.looks()
+		in := w.boss.admits(w.run("in"))
+		frozen(w)
+		w.server.FlushAll()
+		w.boss.looks()
+		w.holds(runs(in), nil)
+	})
+	t.Run("what a pool has", func(t *testing.T) {
+		w := newWorld(t)
+		w.policy("batch", 9)
+		w.shared(3)
+		w.boss.looks()
+		in := w.boss.admitsOf(w.of("acme", "in"))
+		all := frozen(w)
+		w.server.FlushAll()
+		w.boss.looks()
+		w.counted(map[string]string{string(in.UID): "acme", string(all[4].UID): tenant, string(all[3].UID): tenant})
+	})
+	t.Run("nothing while they are suspended", func(t *testing.T) {
+		w := newWorld(t)
+		w.policy("batch", 9)
+		w.shared(3)
+		w.boss.looks()
+		frozen(w, suspended)
+		w.server.FlushAll()
+		w.boss.looks()
+		w.boss.admitsOf(w.of("acme", "b"))
+		if n := w.boss.calls.of("patch"); n != 0 {
+			t.Errorf("%d patches", n)
+		}
 	})
 }
 

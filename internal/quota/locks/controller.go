@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -220,44 +217,6 @@ func (c *Controller) want(ctx context.Context, namespace string, r Request) (sto
 	return w, ttl, nil
 }
 
-// semaphore reads one from the cache and, before it says that there is none, live: it may have been
-// created with the run. nil: there is none.
-func (c *Controller) semaphore(ctx context.Context, name string) (*v1alpha1.Semaphore, error) {
-	for _, from := range []client.Reader{c.client, c.live} {
-		sem := &v1alpha1.Semaphore{}
-		err := from.Get(ctx, types.NamespacedName{Name: name}, sem)
-		if err == nil {
-			return sem, nil
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("read semaphore: %w", err)
-		}
-	}
-	return nil, nil //nolint:nilnil // that there is none is an answer
-}
-
-// allows says whether runs of a namespace may use a semaphore.
-func (c *Controller) allows(ctx context.Context, sem *v1alpha1.Semaphore, namespace string) (bool, error) {
-	if sem.Spec.Namespaces == nil {
-		return true, nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(sem.Spec.Namespaces)
-	if err != nil {
-		return false, nil //nolint:nilerr // a selector that selects nothing; the API server takes some that are none
-	}
-	ns := &corev1.Namespace{}
-	if err := c.client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
-		return false, fmt.Errorf("read namespace: %w", err)
-	}
-	return selector.Matches(labels.Set(ns.Labels)), nil
-}
-
-// semaphoreOf is the semaphore of a lock.
-func semaphoreOf(lock string) string {
-	name, _, _ := strings.Cut(lock, "/")
-	return name
-}
-
 // Drop takes from tickets what they have, and wakes who is next: see store.Dropping. While the data
 // is being rebuilt there is nothing to do: the resync after that looks at all runs.
 //
@@ -375,4 +334,18 @@ func (c *Controller) takeChanged() map[string]bool {
 		c.changed = map[string]bool{}
 	}
 	return changed
+}
+
+// closed has locks rebuilt that are closed, and says whether they are. Data that is older than what
+// this process has seen is open to one that has not seen that: so it is closed for all.
+func (c *Controller) closed(ctx context.Context, err error) bool {
+	why, is := errors.AsType[*store.RebuildingError](err)
+	if !is {
+		return false
+	}
+	if why.Why == store.RebuildOlder {
+		_, _ = c.store.BeginLocks(ctx) // else whoever asks next does
+	}
+	c.kicks.Kick()
+	return true
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -37,6 +38,7 @@ func (c *Controller) rebuild(ctx context.Context) (err error) {
 	if err := r.countAll(ctx); err != nil {
 		return err
 	}
+	r.fenced()
 	if _, err := c.store.RestoreLocks(ctx, token, r.fence, r.holds); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
@@ -56,6 +58,8 @@ type rebuilding struct {
 	marked int
 	holds  []store.Holding
 	fence  int64 // the greatest of them
+	// granted may be held by runs that may not be marked; without fences.
+	granted []store.Holding
 }
 
 // countAll counts all runs that may still take locks. They are listed first: a list takes no
@@ -97,21 +101,37 @@ func (r *rebuilding) runs(ctx context.Context) (runs []fact, err error) {
 	return runs, nil
 }
 
-// count marks a run, and adds what it holds.
+// count marks a run, and adds what it holds. One that may not be marked keeps what it may have been
+// granted: see unmarked.
 func (r *rebuilding) count(ctx context.Context, run fact) error {
 	now, err := r.mark(ctx, run, r.id)
+	var granted []store.Holding
+	if resyncs.Unmarked(err) {
+		now, granted, err = unmarked(ctx, r.Controller, run, err)
+	}
 	if err != nil || now == nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.marked++
+	r.granted = append(r.granted, granted...)
 	for ticket := range now.tickets {
 		if h, ok := now.holding(ticket); ok {
 			r.holds, r.fence = append(r.holds, h), max(r.fence, h.Fence)
 		}
 	}
 	return nil
+}
+
+// fenced adds what runs may have been granted that may not be marked, with new fences: what those
+// had nobody knows, and the run is told of its hold if it asks again.
+func (r *rebuilding) fenced() {
+	for _, h := range r.granted {
+		r.fence = max(r.fence+1, r.clock.Now().UnixMilli())
+		h.Fence = r.fence
+		r.holds = append(r.holds, h)
+	}
 }
 
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write

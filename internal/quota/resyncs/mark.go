@@ -162,6 +162,13 @@ func Refused(err error) bool {
 	}
 }
 
+// Unmarked says, of an error of Mark, that the run may not be marked, by somebody's word. A webhook
+// may also say so with the code of a conflict, or of a run that is gone; it was tried several times
+// then.
+func Unmarked(err error) bool {
+	return Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
 // schemaRefuses says that an object is none of its kind. What an admission policy finds invalid may
 // be allowed later; it names no field.
 func schemaRefuses(err error) bool {

@@ -202,15 +202,20 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 }
 
 // GiveUp gives up what a run has that cannot be let in, as its status is refused; who is next is
-// woken. Until it worked it is remembered. If another process let the run in meanwhile, its slot
-// stays its own.
+// woken. Until it worked it is remembered. It may have a slot that this process knows nothing of:
+// another one got it, or a rebuild counted the run as if it were admitted. If another process let
+// the run in meanwhile, its slot stays its own.
 func (s *Slots) GiveUp(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
-	if st.Holding == nil {
+	at := st.Holding
+	if at == nil {
+		at = HoldingOf(run)
+	}
+	if at == nil {
 		return nil
 	}
 	if s.Quota != nil {
-		if err := s.Quota.GiveUp(ctx, run, st.Holding.Tenant, st.Holding.Policy); err != nil {
-			return fmt.Errorf("give up a slot of %s: %w", st.Holding.Tenant, err)
+		if err := s.Quota.GiveUp(ctx, run, at.Tenant, at.Policy); err != nil {
+			return fmt.Errorf("give up a slot of %s: %w", at.Tenant, err)
 		}
 	}
 	st.Holding = nil
@@ -232,6 +237,9 @@ func (s *Slots) AwaitLocks(ctx context.Context, st *State, run *v1alpha1.Workflo
 func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
 	if !over(run) {
 		return nil
+	}
+	if st.Holding == nil && !lifecycle.Finished(run) {
+		return s.GiveUp(ctx, st, run)
 	}
 	return s.Release(ctx, st, run.UID)
 }

@@ -244,3 +244,48 @@ func keepsUntil(until time.Time) *v1alpha1.WorkflowRun {
 func wrote(s *Slots, st *State, was, now *v1alpha1.WorkflowRun, at time.Time) {
 	s.Wrote(st, was, now, at)
 }
+
+// After a loss of Redis' data a run that may not be marked has a slot that its process did not ask
+// for.
+//
+// mutations: GiveUp, or ReleaseIfOver of a run that is suspended, that looks only at what this
+// process got.
+func TestASlotThatThisProcessDidNotGetIsGivenUp(t *testing.T) {
+	run := func() *v1alpha1.WorkflowRun {
+		return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: &v1alpha1.WorkflowRunStatus{
+			Tenant: "acme", Policy: &v1alpha1.PolicyReference{Name: "batch"},
+		}}
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.WorkflowRun)
+		give   func(s *Slots, run *v1alpha1.WorkflowRun) error
+		want   int
+	}{
+		"its status is refused": {
+			func(*v1alpha1.WorkflowRun) {},
+			func(s *Slots, run *v1alpha1.WorkflowRun) error { return s.GiveUp(t.Context(), &State{}, run) }, 1,
+		},
+		"it is suspended": {
+			func(run *v1alpha1.WorkflowRun) { run.Spec.Suspend = true },
+			func(s *Slots, run *v1alpha1.WorkflowRun) error { return s.ReleaseIfOver(t.Context(), &State{}, run) }, 1,
+		},
+		"it ended, and was released as that was written": {
+			func(run *v1alpha1.WorkflowRun) {
+				run.Status.CompletedAt = &metav1.Time{Time: time.Unix(1_000_000_000, 0)}
+			},
+			func(s *Slots, run *v1alpha1.WorkflowRun) error { return s.ReleaseIfOver(t.Context(), &State{}, run) }, 0,
+		},
+		"nobody knows where": {
+			func(run *v1alpha1.WorkflowRun) { run.Status.Tenant = "" },
+			func(s *Slots, run *v1alpha1.WorkflowRun) error { return s.GiveUp(t.Context(), &State{}, run) }, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, r := &oneSlot{}, run()
+			tc.change(r)
+			if err := tc.give(&Slots{Quota: q}, r); err != nil || q.released != tc.want {
+				t.Errorf("%d releases, %v; want %d", q.released, err, tc.want)
+			}
+		})
+	}
+}

@@ -120,7 +120,7 @@ type RolloutOutcome struct {
 }
 
 // PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the
-// run's first write.
+// run's first write under its lock, or with that it waits for its first lock.
 type PolicyTrial struct {
 	// candidate is the name of the revision that is tried.
 	// +required

@@ -105,3 +105,23 @@ func TestARunThatWasNeverWrittenSaysThatItWaitsForItsLock(t *testing.T) {
 		t.Error("a run without status tells of a lock")
 	}
 }
+
+// What a run waits for its first lock under stays its policy, and its part in a rollout of that.
+//
+// mutation: sayWaits that does not say the policy, or says it of a run that somebody has written
+// under the lock, makes this fail.
+func TestARunThatWaitsForItsFirstLockSaysUnderWhichPolicy(t *testing.T) {
+	waits := func(run *v1alpha1.WorkflowRun, now time.Time, policy string) v1alpha1.WorkflowRunStatus {
+		in := letIn(Input{Run: run, Now: now, Lock: overdue("Held by operator-1"), Policy: &v1alpha1.PolicyReference{Name: policy}})
+		return objects{}.decide(in).Status
+	}
+	run := newRun(newStep("a"))
+	first := waits(run, epoch, "shared")
+	if first.Policy == nil || first.Policy.Name != "shared" {
+		t.Fatalf("the policy is %+v; want shared", first.Policy)
+	}
+	advance(t, run, epoch)
+	if later := waits(run, epoch.Add(time.Minute), "shared"); later.Policy != nil {
+		t.Errorf("the policy of its last write under the lock is %+v; want none", later.Policy)
+	}
+}

@@ -149,7 +149,9 @@ func leaveAlone(d *draft, r *report.Report) {
 }
 
 // sayWaits says that the lock cannot be taken. It is written without the lock, so it touches
-// neither fence nor lock nor steps; and once only, whatever the cause is called the next time. A
+// neither fence nor lock nor steps; and once only, whatever the cause is called the next time. Of a
+// run that never had its lock it says the policy, which pins the run's arm: a rollout is to count
+// those that wait. A
 // run that was suspended before its admission and is not any more starts its queue clock here: with
 // the store down that is the only trace of the moment.
 func sayWaits(d *draft, r *report.Report, reason, message string) {
@@ -160,6 +162,9 @@ func sayWaits(d *draft, r *report.Report, reason, message string) {
 	}
 	if resumed && d.st.Admission == nil {
 		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: bounds.Second(d.now)}
+	}
+	if d.st.Fence == nil {
+		d.st.Policy = d.in.Policy.DeepCopy()
 	}
 	if d.run.Unwritten() {
 		d.st.Progress = report.Progress(nil, len(d.plan.Steps))

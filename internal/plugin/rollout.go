@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -61,19 +62,20 @@ func (a *rollouts) lookedAt(ctx context.Context, name string, limit time.Duratio
 	if err != nil {
 		return nil, nil, err
 	}
-	var p *v1alpha1.LockPolicy
+	p := &v1alpha1.LockPolicy{}
 	late, err := until(ctx, limit, func(ctx context.Context) (bool, error) {
-		p = &v1alpha1.LockPolicy{}
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+		now := &v1alpha1.LockPolicy{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, now); err != nil {
 			return false, err
 		}
+		p = now // a read that fails keeps what the one before said
 		return p.Status != nil && p.Status.ObservedGeneration >= p.Generation, nil
 	})
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("read lock policy: %w", err)
 	case late:
-		return nil, nil, fmt.Errorf("the operator has not looked at generation %d of lock policy %s yet; try again", p.Generation, p.Name)
+		return nil, nil, fmt.Errorf("the operator has not looked at generation %d of lock policy %s yet; try again", p.Generation, name)
 	}
 	return c, p, rolling(p)
 }
@@ -178,7 +180,7 @@ func (a *rollouts) decideRolloutCommand(verb, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " POLICY", Short: short, Args: args(cobra.ExactArgs(1)),
 		Long: short + ".\n\nIt waits until the operator has looked at the last edit of the policy. Then it writes the annotation " + v1alpha1.AnnotationRollout +
-			", with the name of the candidate that you see: if another one came meanwhile, nothing happens to it.",
+			", with the name of the candidate that you see, and fails if the policy is edited meanwhile.",
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if limit < 0 || limit > maxWait {
 				return usagef("--wait %s: need 0s to %s", limit, maxWait)
@@ -196,20 +198,49 @@ func (a *rollouts) decideRolloutCommand(verb, short string) *cobra.Command {
 
 // decideRollout tells the operator what to do with the candidate of a policy.
 func (a *rollouts) decideRollout(ctx context.Context, c client.Client, p *v1alpha1.LockPolicy, verb string) error {
+	candidate, err := annotateCandidate(ctx, c, p, verb)
+	if apierrors.IsConflict(err) { // a status that the operator wrote, as it does each 30 s, or an edit
+		candidate, err = annotateAgain(ctx, c, p, verb)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "candidate %s of lock policy %s: %s asked for\n", candidate, p.Name, verb)
+	return nil
+}
+
+// annotateAgain reads a policy that was written since p was read, and asks for the same unless that
+// was an edit.
+func annotateAgain(ctx context.Context, c client.Client, p *v1alpha1.LockPolicy, verb string) (candidate string, err error) {
+	now := &v1alpha1.LockPolicy{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(p), now); err != nil {
+		return "", fmt.Errorf("read lock policy: %w", err)
+	}
+	if now.UID != p.UID || now.Generation != p.Generation {
+		return "", fmt.Errorf("lock policy %s was edited meanwhile: nothing is asked for; look at its rollout, and try again", p.Name)
+	}
+	if err := rolling(now); err != nil {
+		return "", err
+	}
+	return annotateCandidate(ctx, c, now, verb)
+}
+
+// annotateCandidate asks the operator to promote or abort the candidate of a policy, and fails if
+// the policy was written since it was read.
+func annotateCandidate(ctx context.Context, c client.Client, p *v1alpha1.LockPolicy, verb string) (candidate string, err error) {
 	r := p.Status.Rollout
 	switch phase := rollout.Phase(r.Phase); {
 	case phase == rollout.Progressing, phase == rollout.Holding, phase == rollout.RolledBack && verb == "promote":
 	default:
-		return fmt.Errorf("nothing to %s: the rollout is %s", verb, r.Phase)
+		return "", fmt.Errorf("nothing to %s: the rollout is %s", verb, r.Phase)
 	}
 	next := p.DeepCopy()
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}
 	next.Annotations[v1alpha1.AnnotationRollout] = verb + " " + r.Candidate.Name
-	if err := c.Patch(ctx, next, client.MergeFrom(p)); err != nil {
-		return fmt.Errorf("annotate lock policy: %w", err)
+	if err := c.Patch(ctx, next, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})); err != nil {
+		return "", fmt.Errorf("annotate lock policy: %w", err)
 	}
-	fmt.Fprintf(a.Out, "candidate %s of lock policy %s: %s asked for\n", r.Candidate.Name, p.Name, verb)
-	return nil
+	return r.Candidate.Name, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -180,5 +181,75 @@ func TestACommandAboutAnEditThatNobodyLookedAtFails(t *testing.T) {
 		if _, _, err := p.call("rollout", verb, "reports", "--wait", "-1s"); err == nil || !strings.Contains(err.Error(), "--wait -1s: need 0s to 1h0m0s") {
 			t.Errorf("a time that is none: %v", err)
 		}
+	}
+}
+
+// A policy that is written between the look at it and the command: a status costs nothing, an edit
+// ends the command, as it is about a candidate that the edit replaces.
+//
+// mutation: a patch that does not compare versions, one that is not tried again, and one that is
+// about whatever is there then make this fail.
+func TestACommandIsAboutTheEditThatWasSeen(t *testing.T) {
+	for name, test := range map[string]struct {
+		change           func(*v1alpha1.LockPolicy)
+		says, annotation string
+	}{
+		"a status":   {func(p *v1alpha1.LockPolicy) { p.Status.Rollout.Message = "later" }, "abort asked for", "abort 4f2a0011-2"},
+		"its end":    {func(p *v1alpha1.LockPolicy) { p.Status.Rollout.Phase = "Promoted" }, "nothing to abort: the rollout is Promoted", ""},
+		"no rollout": {func(p *v1alpha1.LockPolicy) { p.Status.Rollout = nil }, "has no rollout", ""},
+		"an edit":    {func(p *v1alpha1.LockPolicy) { p.Generation++ }, "lock policy reports was edited meanwhile: nothing is asked for", ""},
+		"an edit, seen": {func(p *v1alpha1.LockPolicy) {
+			p.Generation, p.Status.ObservedGeneration, p.Status.Rollout.Candidate.Name = 3, 3, "77aa0011-3"
+		}, "lock policy reports was edited meanwhile: nothing is asked for", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, patches := rollingOut("Progressing"), 0
+			c := fakeCluster(t, policy).WithInterceptorFuncs(interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					if patches++; patches == 1 {
+						now := &v1alpha1.LockPolicy{}
+						if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+							return err
+						}
+						test.change(now)
+						if err := c.Update(ctx, now); err != nil {
+							return err
+						}
+					}
+					return c.Patch(ctx, o, patch, opts...)
+				},
+			}).Build()
+			p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+			out, _, err := p.call("rollout", "abort", "reports")
+			if err != nil {
+				out += err.Error()
+			}
+			if !strings.Contains(out, test.says) {
+				t.Errorf("%q is not in: %s", test.says, out)
+			}
+			now := &v1alpha1.LockPolicy{}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: "reports"}, now); err != nil || now.Annotations[v1alpha1.AnnotationRollout] != test.annotation {
+				t.Errorf("wrote %q, %v; want %q", now.Annotations, err, test.annotation)
+			}
+		})
+	}
+}
+
+// mutation: a read that fails and makes what the one before said forgotten, makes this fail.
+func TestACommandWhoseLastReadFailsNamesTheEdit(t *testing.T) {
+	stale, _ := edited("Progressing")
+	reads := 0
+	c := fakeCluster(t, stale).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if reads++; reads > 1 {
+				return apierrors.NewServiceUnavailable("for a moment")
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+	p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+	out, _, err := p.call("rollout", "abort", "reports", "--wait", "0s")
+	if want := "the operator has not looked at generation 3 of lock policy reports yet; try again"; err == nil || !strings.Contains(err.Error(), want) || out != "" {
+		t.Errorf("printed %q, %v; want %q", out, err, want)
 	}
 }

@@ -16,7 +16,8 @@ type Trial struct {
 }
 
 // Governs is what governs a run, and its part in the rollout of that. The part is decided before
-// the first write under the lock, which pins it in status.
+// the first write under the lock, or that says that the first lock is waited for, which pins it in
+// status.
 func Governs(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) (Effective, Trial) {
 	p := governing(run.Spec.WorkloadClass, policies)
 	e, trial := InForce(p), trialOf(run, p)
@@ -30,7 +31,7 @@ func trialOf(run *v1alpha1.WorkflowRun, p *v1alpha1.LockPolicy) Trial {
 	if p == nil {
 		return Trial{}
 	}
-	if st := run.Status; st != nil && st.Fence != nil {
+	if st := run.Status; Pinned(run) {
 		if st.Policy == nil || st.Policy.Trial == nil || st.Policy.Name != p.Name {
 			return Trial{}
 		}
@@ -41,6 +42,12 @@ func trialOf(run *v1alpha1.WorkflowRun, p *v1alpha1.LockPolicy) Trial {
 	}
 	r := p.Status.Rollout
 	return Trial{Candidate: r.Candidate.Name, Arm: rollout.ArmOf(string(run.UID), r.Candidate.Name, int(r.Percent))}
+}
+
+// Pinned says that the part of a run in the rollout of its policy is decided, as status tells: the
+// run had its lock, or waits for its first one under a policy. Most have no part.
+func Pinned(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && (run.Status.Fence != nil || run.Status.Policy != nil)
 }
 
 // InForce is what a policy says to the runs that are in no canary: what spec says, but for what is

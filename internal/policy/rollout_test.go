@@ -44,6 +44,12 @@ func written(run *v1alpha1.WorkflowRun, ref *v1alpha1.PolicyReference) *v1alpha1
 	return run
 }
 
+// waiting is a run that waits for its first lock, and has said so.
+func waiting(run *v1alpha1.WorkflowRun, ref *v1alpha1.PolicyReference) *v1alpha1.WorkflowRun {
+	run.Status = &v1alpha1.WorkflowRunStatus{Policy: ref}
+	return run
+}
+
 func pinned(name, revision string, arm v1alpha1.RolloutArm) *v1alpha1.PolicyReference {
 	return &v1alpha1.PolicyReference{Name: name, Trial: &v1alpha1.PolicyTrial{Candidate: revision, Arm: arm}}
 }
@@ -70,6 +76,8 @@ func TestWhatGovernsARunInARollout(t *testing.T) {
 		"also while it is held":                                 {rolling(rollout.Holding), runIn(rollout.Canary), true, 2, Trial{candidate, rollout.Canary}},
 		"the control has the baseline":                          {rolling(rollout.Progressing), runIn(rollout.Control), false, 1, Trial{candidate, rollout.Control}},
 		"a run keeps its arm":                                   {rolling(rollout.Progressing), written(runIn(rollout.Control), pinned("shared", candidate, "Canary")), true, 2, Trial{candidate, rollout.Canary}},
+		"also one that waits for its first lock":                {rolling(rollout.Progressing), waiting(runIn(rollout.Control), pinned("shared", candidate, "Canary")), true, 2, Trial{candidate, rollout.Canary}},
+		"and one that waits and has none":                       {rolling(rollout.Progressing), waiting(runIn(rollout.Canary), &v1alpha1.PolicyReference{Name: "shared"}), false, 1, Trial{}},
 		"a run of before has none":                              {rolling(rollout.Progressing), written(runIn(rollout.Canary), &v1alpha1.PolicyReference{Name: "shared"}), false, 1, Trial{}},
 		"a run of another policy has none":                      {rolling(rollout.Progressing), written(runIn(rollout.Canary), pinned("other", candidate, "Canary")), false, 1, Trial{}},
 		"the canary of a candidate of before has the baseline":  {rolling(rollout.Progressing), written(runIn(rollout.Canary), pinned("shared", "77aa-1", "Canary")), false, 1, Trial{"77aa-1", rollout.Canary}},

@@ -160,3 +160,13 @@ func (t Tally) right(before Tally) bool {
 	return t.Canary.plausible() && t.Control.plausible() && t.Rest >= before.Rest && t.Rest < mostRuns &&
 		t.Canary.reaches(before.Canary) && t.Control.reaches(before.Control)
 }
+
+// late is how many runs of the canary more than of the control are under way, where that is hardly
+// chance; else 0.
+func (t Tally) late() int64 {
+	canary, control := t.Canary.underWay(), t.Control.underWay()
+	if logEvidence(canary, canary+control) < leaning {
+		return 0
+	}
+	return canary - control
+}

@@ -80,9 +80,16 @@
 // than the mean of E and E*E2 of the contended ones: so there are no more false
 // alarms than without.
 //
+// Contended runs that wait for longer end later, so a canary that is worse looks less contended,
+// too. Such a canary has more runs under way than the control. Where that is hardly chance, those
+// that it has more count as contended for this question. The others do not: both arms have them,
+// and they would hide that contention is gone wherever runs last for long.
+//
 // Such a candidate passes with minContendedRuns runs that ended, and as many contended ones of the
 // control, once it is certain (0.5 %) that fewer of its runs are contended. All of its runs under
-// way count as contended: it might be they that wait for their lock, and never end.
+// way count as contended: it might be they that wait for their lock, and never end. A run is under
+// way from its first write, which may be that it waits for its first lock. It says so after the
+// budget of a wait, so one that never got that far is not counted.
 //
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
 // guardrail's percentage of the control's. So a difference that is certain but small passes.

@@ -141,7 +141,7 @@ func questions(p Plan, s State) []question {
 		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, late: late,
 		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
 	}
-	if s.Unit != TenantMinute && s.fewer(0) >= leaning { // the contended are no group that the policies have in common
+	if s.Unit != TenantMinute && s.fewer(s.Seen.late()) >= leaning { // the contended are no group that the policies have in common
 		busy.canary.Asked, busy.control.Asked, busy.alone = canary.Ended, control.Ended, true
 	}
 	list := []question{busy}

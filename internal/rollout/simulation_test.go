@@ -267,6 +267,7 @@ func scenarios() []scenario {
 		{"a fiftieth contended, all of them busy, steps 20, 50", usualBusy, behaviour{3.3, 1, 1, 0.02}, short, 30, 0, 0},
 		{"half contended, busy runs x 3, half of the runs", usualBusy, behaviour{3, 1, 1, 0.5}, watched, 1, 0, 0},
 		{"contended runs wait for an hour, steps 20, 50", usualBusy, behaviour{1, 7200, 1, 1}, short, 30, 0, 0.3},
+		{"delays of 65 s -> 260 s, busy runs x 2.5, steps 20, 50", 0.2, behaviour{2.5, 4, 1, 1}, short, 30, 65 * time.Second, 0.3},
 	}
 }
 
@@ -296,6 +297,9 @@ func TestRolloutsBySimulation(t *testing.T) {
 			t.Errorf("%s: %d of %d are promoted, %v", s.name, r.promoted, times, r.reasons)
 		}
 		if s.candidate.tail > 1000 && r.promoted > 0 {
+			t.Errorf("%s: %d of %d are promoted", s.name, r.promoted, times)
+		}
+		if s.candidate.tail == 4 && r.promoted*100 > times*20 {
 			t.Errorf("%s: %d of %d are promoted", s.name, r.promoted, times)
 		}
 		if most, ok := map[float64]int64{2: 150, 3: 60}[s.candidate.busy]; ok && s.candidate.lock == 1 && s.look == 1 && s.busy == usualBusy && r.contended > most {

@@ -54,6 +54,33 @@ func TestArmsWhoseRunsEndAtDifferentTimes(t *testing.T) {
 	}
 }
 
+// Contended runs that wait longer under the candidate end later: among those that ended it only
+// looks as if it had fewer of them.
+//
+// mutation: questions that compare the contended runs that ended alone, and questions that count
+// all runs of the canary under way as contended, or each that is one more than the control has,
+// make this fail.
+func TestContendedRunsThatEndLater(t *testing.T) {
+	early := Tally{Canary: begun(60, spared(50, 0, 0)), Control: begun(60, spared(50, 15, 2))}
+	tests := map[string]struct {
+		tally  Tally
+		phase  Phase
+		reason Reason
+	}{
+		"they are under way, and more are busy": {Tally{begun(260, spared(200, 45, 22)), begun(260, spared(240, 85, 10)), 780}, RolledBack, ReasonBusyRunsWorse},
+		"as many of the control are under way":  {Tally{begun(600, spared(200, 12, 12)), begun(600, spared(200, 85, 20)), 1800}, Progressing, ReasonCanaryRuns},
+		"a few more than of the control are":    {Tally{begun(520, spared(200, 12, 12)), begun(490, spared(200, 45, 15)), 1500}, Progressing, ReasonCanaryRuns},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: progressing(20).with(early), Tally: test.tally, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Reason != test.reason {
+				t.Errorf("%s, %s (%s); want %s, %s", got.Phase, got.Reason, got.Message, test.phase, test.reason)
+			}
+		})
+	}
+}
+
 // A candidate under which hardly a run finds its lock busy passes by that, and by nothing else.
 //
 // mutation: evidence that needs contended runs of the canary, runs under way that count as not

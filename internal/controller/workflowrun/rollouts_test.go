@@ -114,6 +114,31 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		))
 	}, NodeTimeout(2*patience))
 
+	// mutation: a begin that is counted by the fence alone, and an arm that is drawn again with the
+	// first fence, make this fail.
+	It("counts as begun when it says that it waits for its first lock, and keeps its arm", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, brief())
+		r := w.newReplica(ctx, "r", counting)
+		run := w.create(ctx, twoSteps())
+		candidate := "4f2a-2"
+		for n := 3; rollout.ArmOf(string(run.UID), candidate, 50) != rollout.Canary; n++ {
+			candidate = fmt.Sprint("4f2a-", n)
+		}
+		w.tries(candidate)
+		w.takeLock(ctx, run)
+		now := r.drive(ctx, run, saysBusy)
+		Expect(now.Status.Fence).To(BeNil(), "it never had its lock")
+		Expect(r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: candidate})).To(Equal(rollout.Tally{Canary: rollout.Counts{Runs: 1}}))
+
+		w.tries("77aa-3")
+		w.dropLock(ctx, run)
+		Expect(r.finish(ctx, run).Status.Policy.Trial).To(HaveValue(And(HaveField("Candidate", candidate), HaveField("BusyTries", BeNumerically(">", 0)))))
+		Expect(r.Ballots.Of(ballot.Entry{Policy: w.ns, Candidate: candidate}).Canary).To(And(
+			HaveField("Runs", BeEquivalentTo(1)), HaveField("Ended", BeEquivalentTo(1)), HaveField("Contended", BeEquivalentTo(1)),
+		))
+	}, NodeTimeout(2*patience))
+
 	// mutation: a watch that wakes runs for edits of spec only, or not for another candidate, makes
 	// this fail.
 	It("is looked at when the candidate is taken back, or replaced: it may keep a lease under it", func(ctx SpecContext) {

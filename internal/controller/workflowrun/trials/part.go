@@ -61,7 +61,7 @@ func (p Part) Count(before, after *v1alpha1.WorkflowRun, noRoom bool) {
 	if p.Trial.Candidate == "" {
 		return
 	}
-	if fence, _ := leases.FenceOf(before); fence == 0 && after.Status.Fence != nil {
+	if !policy.Pinned(before) && policy.Pinned(after) {
 		p.Ballots.Began(p.entry(), p.Trial.Arm)
 	}
 	if p.Trial.Arm == rollout.Rest {

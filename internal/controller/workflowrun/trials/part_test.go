@@ -106,6 +106,29 @@ func TestARunIsCountedOnce(t *testing.T) {
 	}
 }
 
+// A run that waits for its first lock began, whether it ever has it or not.
+//
+// mutation: a begin that is counted by the fence alone, or once more with the first fence,
+// makes this fail.
+func TestARunThatWaitsForItsFirstLockIsCounted(t *testing.T) {
+	for arm, want := range map[rollout.Arm]rollout.Tally{
+		rollout.Canary: {Canary: rollout.Counts{Runs: 1}}, rollout.Control: {Control: rollout.Counts{Runs: 1}}, rollout.Rest: {Rest: 1},
+	} {
+		p, fresh := aPart(arm), &v1alpha1.WorkflowRun{}
+		waits := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{
+			Policy: &v1alpha1.PolicyReference{Name: "shared", Trial: p.Votes(fresh, leases.Votes{}, nil, epoch)},
+		}}
+		had := waits.DeepCopy()
+		had.Status.Fence = new(int64(1))
+		for _, write := range [][2]*v1alpha1.WorkflowRun{{fresh, waits}, {waits, waits}, {waits, had}} {
+			p.Count(write[0], write[1], false)
+			if got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"}); got != want {
+				t.Errorf("arm %q: counted as %+v; want %+v", arm, got, want)
+			}
+		}
+	}
+}
+
 func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
 	p := aPart(rollout.Rest)
 	begun := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Fence: new(int64(1))}}

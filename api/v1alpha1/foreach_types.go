@@ -130,7 +130,8 @@ func (l ItemLocks) Part(step string) string { return step + "/" + strconv.Itoa(i
 // ItemGroup is some items of a step that are at the same point. Where there would be too many
 // groups, those with about the same times are made one, with the later time. So an item times out
 // after twice its time at most, and is tried again later by less than twice the longest wait of the
-// step's items.
+// step's items, unless those in flight are at so many different attempts that status has no room
+// for another one.
 type ItemGroup struct {
 	// items of the group, as ranges such as "0-5,7".
 	// +required

@@ -112,7 +112,9 @@
 // many groups, those with the same history are made one with the later time, then those that back
 // off, with the higher attempt and fewer failures. So an item may time out later: after twice its
 // time at most. Its next attempt may be later, by twice the longest wait of the step's items at
-// most, and it may be tried more often than asked. Numbers of attempts may be left out, but none is
+// most, and it may be tried more often than asked. Those in flight with different histories stay
+// apart: where these would be too many groups, items that would add one wait until others are over,
+// and new ones have room kept for them. Numbers of attempts may be left out, but none is
 // used twice. Items that fail together are tried again together.
 //
 // The outputs of all items that succeed with one decision go to one place: into status while they

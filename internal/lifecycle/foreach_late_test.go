@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,6 +50,66 @@ func TestAHungItemTimesOutWhileOthersBegin(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Of 20 steps one has four items that take a day, each in another attempt. Beside them others fail,
+// and are tried again, and new ones begin.
+//
+// mutations: launchesOf that begins nothing, and sends nothing out again, beside four attempts; and
+// Moments that has none then.
+func TestFewLongItemsOfManyAttemptsKeepNoOthersBack(t *testing.T) {
+	run := manyFans(20, 100, time.Minute)
+	for i := range run.Spec.Steps {
+		s := &run.Spec.Steps[i]
+		s.TimeoutSeconds, s.Retry.MaxFailures, s.ForEach.MaxParallel = 86_400, 10, 10
+	}
+	o := objects{}
+	says := func(step string, item int, attempt int32, at time.Time, status protocol.ResultStatus) Result {
+		id := result(step, attempt, status).ID
+		id.Item = fmt.Sprint(item)
+		r := protocol.Result{Status: status}
+		if status == protocol.StatusFailed {
+			r.Error = &protocol.ResultError{Code: "Busy"}
+		}
+		return Result{ID: id, Result: r, PublishedAt: at}
+	}
+	sent, now := map[int]int32{}, epoch
+	var due []Result
+	for range 400 {
+		if now.Sub(epoch) >= 12*time.Hour {
+			break
+		}
+		out := o.advance(t, run, now, due...)
+		due = nil
+		for _, job := range out.Dispatch {
+			if job.ID.Step != "s0" {
+				continue
+			}
+			item, _ := strconv.Atoi(job.ID.Item)
+			sent[item] = max(sent[item], job.ID.Attempt)
+			switch {
+			case item < 4 && int(job.ID.Attempt) > item: // it takes a day
+				due = append(due, says("s0", item, job.ID.Attempt, now, protocol.StatusStarted))
+			case item < 4 || job.ID.Attempt < 6:
+				due = append(due, says("s0", item, job.ID.Attempt, now, protocol.StatusFailed))
+			default:
+				due = append(due, says("s0", item, job.ID.Attempt, now, protocol.StatusSucceeded))
+			}
+		}
+		switch {
+		case len(due) > 0:
+			now = now.Add(time.Second)
+		case out.Wake.After(now):
+			now = out.Wake
+		default:
+			t.Fatalf("after %s nothing is to come: %+v", now.Sub(epoch), run.Status.Steps[0].ForEach)
+		}
+	}
+	for item := range 100 {
+		if want := int32(min(item+1, 6)); item < 4 && sent[item] != want || item >= 4 && sent[item] != 6 {
+			t.Errorf("item %d went out %d times", item, sent[item])
+		}
 	}
 }
 

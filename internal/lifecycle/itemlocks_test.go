@@ -297,7 +297,7 @@ func TestKeysOfItems(t *testing.T) {
 //
 // mutation: launchesOf without LeaveLines makes this fail.
 func TestItemsThatMayNotGoOutLeaveTheLine(t *testing.T) {
-	run := lockedItems(200, 200, v1alpha1.Collect)
+	run := lockedItems(600, 600, v1alpha1.Collect)
 	out := decideLocked(t, run, epoch, nil)
 	waits := map[string]LocksAnswer{}
 	for _, ask := range out.Needs.Locks {
@@ -310,10 +310,10 @@ func TestItemsThatMayNotGoOutLeaveTheLine(t *testing.T) {
 	}
 	for i := range bounds.MaxGroups {
 		f.Groups = append(f.Groups, v1alpha1.ItemGroup{
-			Items: fmt.Sprint(100 + i), Phase: v1alpha1.StepDispatched, Attempt: int32(i + 1), DispatchedAt: bounds.Micro(epoch),
+			Items: fmt.Sprintf("%d-%d", 100+4*i, 103+4*i), Phase: v1alpha1.StepDispatched, Attempt: int32(i + 2), DispatchedAt: bounds.Micro(epoch),
 		})
 	}
-	f.Begun = 196
+	f.Begun = 100 + 4*bounds.MaxGroups
 	if out = decideLocked(t, run, epoch, nil); len(out.Status.Steps[0].ForEach.Locks) > 0 || len(out.Needs.Locks) > 0 {
 		t.Errorf("%d wait still", len(out.Status.Steps[0].ForEach.Locks))
 	}

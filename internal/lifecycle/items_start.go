@@ -155,17 +155,13 @@ func (r *itemRoom) take(it *fanout.Items, before int, launches []launch) {
 // then new ones, as far as there are places. Items that need locks have them first: what they read
 // takes nothing of what this decision may read while they wait.
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
-	free := it.Free(room)
-	queue, awaiting := it.Due(d.now, forEachSteps(d)), it.Awaiting()
-	if len(queue)+free+len(awaiting) == 0 {
-		return nil
-	}
-	if it.Crowded(forEachSteps(d)) {
-		it.LeaveLines()
+	queue := it.Due(d.now, forEachSteps(d))
+	free, awaiting := mayBegin(d, it, room)
+	if len(queue)+free+awaiting == 0 {
 		return nil
 	}
 	if it.HasLocks() {
-		if free+len(awaiting) > 0 {
+		if free+awaiting > 0 {
 			queue = append(queue, locked(d, it, free)...)
 		}
 		free = 0
@@ -186,6 +182,16 @@ func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 		return nil
 	}
 	return launches
+}
+
+// mayBegin is how many new items of a step may begin, and how many have a place already and need
+// their locks. None may where the step is crowded: those that wait for locks leave their lines.
+func mayBegin(d *draft, it *fanout.Items, room int) (free, awaiting int) {
+	if it.Crowded(forEachSteps(d)) {
+		it.LeaveLines()
+		return 0, 0
+	}
+	return it.Free(room), len(it.Awaiting())
 }
 
 // launchNew adds new items to those that go out. One whose input cannot be evaluated fails, and

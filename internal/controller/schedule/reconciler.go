@@ -62,6 +62,7 @@ type Reconciler struct {
 	// Aside has passes over long templates.
 	Aside *passes.Aside
 
+	backoff  passes.Backoff
 	waker    waker
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
@@ -73,6 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Turn != nil {
 		leave, may := r.Turn(req.NamespacedName)
 		if !may {
+			r.backoff.InLine(req)
 			return reconcile.Result{}, nil // it is woken
 		}
 		defer leave()
@@ -105,6 +107,7 @@ func (r *Reconciler) look(ctx context.Context, req reconcile.Request) (reconcile
 	result, err := r.pass(while, s, r.memory(req.NamespacedName, s.UID))
 	switch {
 	case errors.Is(err, passes.ErrLater):
+		r.backoff.InLine(req)
 		return reconcile.Result{RequeueAfter: passes.Later}, nil
 	case err != nil:
 		return r.failed(ctx, while, req.NamespacedName, s.UID, err)

@@ -58,7 +58,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: AtOnce + 1, // one tells those that have to wait that they have
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
+			RateLimiter:             r.backoff.Limiter(firstBackoff, maxBackoff),
 		}).
 		Complete(passes.UntilStop(r))
 	if err != nil {

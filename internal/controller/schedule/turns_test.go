@@ -82,3 +82,23 @@ func TestOneNamespaceLeavesTurnsToTheSchedulesOfOthers(t *testing.T) {
 		t.Errorf("%d schedules were looked at, want %d", len(all), many+3)
 	}
 }
+
+// mutation: Reconcile that does not say that it is in line.
+func TestAScheduleInLineKeepsItsErrors(t *testing.T) {
+	may := false
+	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(server.Scheme).Build()}
+	r.Turn = func(types.NamespacedName) (func(), bool) { return func() {}, may }
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}}
+	l := r.backoff.Limiter(firstBackoff, maxBackoff)
+	l.When(req)
+	l.When(req)
+	for _, want := range []int{2, 0} {
+		if result, err := r.Reconcile(t.Context(), req); err != nil || result != (reconcile.Result{}) {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		if l.Forget(req); l.NumRequeues(req) != want {
+			t.Errorf("%d errors are known, want %d", l.NumRequeues(req), want)
+		}
+		may = true
+	}
+}

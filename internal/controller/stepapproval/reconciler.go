@@ -49,7 +49,8 @@ type Reconciler struct {
 	// have one now, when it may. Nil: each look has one.
 	Turn func(approval types.NamespacedName) (leave func(), may bool)
 
-	queue atomic.Pointer[queue]
+	backoff passes.Backoff
+	queue   atomic.Pointer[queue]
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -83,7 +84,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: AtOnce + 1, // one tells those that have to wait that they have
 			NeedLeaderElection:      new(true),
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
+			RateLimiter:             r.backoff.Limiter(firstBackoff, maxBackoff),
 		}).
 		Complete(passes.UntilStop(r))
 	if err != nil {
@@ -98,6 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Turn != nil {
 		leave, may := r.Turn(req.NamespacedName)
 		if !may {
+			r.backoff.InLine(req)
 			return reconcile.Result{}, nil // it is woken
 		}
 		defer leave()

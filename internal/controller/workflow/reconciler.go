@@ -77,9 +77,10 @@ type Reconciler struct {
 	// Aside has passes over long Workflows.
 	Aside *passes.Aside
 
-	queue atomic.Pointer[queue]
-	long  sync.Map // by name: Workflows that wait for a desk
-	pace  pace
+	backoff passes.Backoff
+	queue   atomic.Pointer[queue]
+	long    sync.Map // by name: Workflows that wait for a desk
+	pace    pace
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -102,7 +103,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: AtOnce + 1, // one tells those that have to wait that they have
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
+			RateLimiter:             r.backoff.Limiter(firstBackoff, maxBackoff),
 		}).
 		Complete(passes.UntilStop(r))
 	if err != nil {
@@ -134,6 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Turn != nil {
 		leave, may := r.Turn(req.NamespacedName)
 		if !may {
+			r.backoff.InLine(req)
 			return reconcile.Result{}, nil // it is woken
 		}
 		defer leave()
@@ -147,6 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // later has a pass over a Workflow come again that found no desk.
 func (r *Reconciler) later(req reconcile.Request) reconcile.Result {
 	r.long.Store(req.NamespacedName, true)
+	r.backoff.InLine(req)
 	return reconcile.Result{RequeueAfter: passes.Later}
 }
 

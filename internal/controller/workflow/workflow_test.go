@@ -321,6 +321,26 @@ func TestReconciler_WaitsForItsTurn(t *testing.T) {
 	}
 }
 
+// mutation: Reconcile that does not say that it is in line.
+func TestReconciler_KeepsItsErrorsInLine(t *testing.T) {
+	may := false
+	r := &Reconciler{Live: fake.NewClientBuilder().WithScheme(server.Scheme).Build()}
+	r.Turn = func(types.NamespacedName) (func(), bool) { return func() {}, may }
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}}
+	l := r.backoff.Limiter(firstBackoff, maxBackoff)
+	l.When(req)
+	l.When(req)
+	for _, want := range []int{2, 0} {
+		if result, err := r.Reconcile(t.Context(), req); err != nil || result != (reconcile.Result{}) {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		if l.Forget(req); l.NumRequeues(req) != want {
+			t.Errorf("%d errors are known, want %d", l.NumRequeues(req), want)
+		}
+		may = true
+	}
+}
+
 func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrange func(w *world, revisions []string) // of versions 0 to 4; 4 is the current one

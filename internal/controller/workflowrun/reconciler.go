@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
@@ -88,6 +89,7 @@ type Reconciler struct {
 	// Ahead has the runs that are ahead of their status.
 	Ahead ahead.Runs
 
+	backoff  passes.Backoff
 	memories memories
 	policies slots.Policies
 	lists    lists
@@ -113,6 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.Turns.See(req.Namespace, r.Clock.Now())
 	turn, may := r.Turns.Enter(req.NamespacedName)
 	if !may {
+		r.backoff.InLine(req)
 		return reconcile.Result{}, nil // it is woken
 	}
 	defer r.Turns.Release(turn)
@@ -178,6 +181,7 @@ func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, ru
 		result = inTime(p, result)
 	}
 	if p.desk.InLine() {
+		r.backoff.InLine(reconcile.Request{NamespacedName: p.key})
 		return reconcile.Result{}, nil // it is woken, and begins anew
 	}
 	return result, err

@@ -25,9 +25,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// maxBackoff bounds the wait after errors of the API server: a run must go on soon after
-// it is back.
-const maxBackoff = 5 * time.Second
+const (
+	// firstBackoff is the wait after the first error in a row; it doubles with each,
+	// up to maxBackoff.
+	firstBackoff = 50 * time.Millisecond
+	// maxBackoff bounds the wait after errors of the API server: a run must go on soon after
+	// it is back.
+	maxBackoff = 5 * time.Second
+)
 
 // SetupWithManager adds the controller to a manager. It makes no pass over runs that this process
 // does not drive.
@@ -35,7 +40,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              passes.UntilStop(r),
 		MaxConcurrentReconciles: maxConcurrent + shares.Aside + 1, // one says to runs that have to wait for their turn that they have
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, maxBackoff),
+		RateLimiter:             r.backoff.Limiter(firstBackoff, maxBackoff),
 	})
 	if err != nil {
 		return fmt.Errorf("make run controller: %w", err)

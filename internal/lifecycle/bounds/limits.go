@@ -33,10 +33,10 @@ const (
 	MaxForEachSteps  = 20                                 // steps with forEach in a run
 	MaxItemsParallel = 1000                               // items of a step under way
 	MaxUnderWay      = 2000                               // items of a run that are with workers or wait for another attempt
-	MaxGroups        = 96                                 // groups of items of a run, in flight and backing off each; also histories of those in flight, of which each has some four groups at the worst
+	MaxGroups        = 96                                 // groups of items of a run, in flight and backing off each; four times as many in flight at the worst, where histories keep them apart
 	MinInFlight      = 12                                 // of these each step with forEach may have in flight
 	MinWaiting       = 8                                  // and backing off
-	MinShare         = 4                                  // of histories, and of other things that steps with forEach share
+	MinShare         = 4                                  // of what steps with forEach share; of groups in flight that histories keep apart, four times as many
 	MaxBatches       = 24                                 // references to outputs of items of a run
 	MaxHeldBytes     = 4 << 10                            // outputs of the items of one step in status
 	MaxItemsOutput   = protocol.MaxPayloadBytes - 256<<10 // outputs of all items of a step; a list of them with its keys must fit into one object

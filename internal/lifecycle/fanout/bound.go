@@ -133,26 +133,3 @@ func later(a, b *metav1.MicroTime) *metav1.MicroTime {
 	}
 	return a
 }
-
-// apart is what keeps items in flight in different groups, whatever their times.
-type apart struct {
-	history    [2]int32
-	deadLetter v1alpha1.DeadLetterReason
-}
-
-// histories are those of the items in flight.
-func (it *Items) histories() map[apart]bool {
-	seen := map[apart]bool{}
-	for k := range it.groups {
-		if g := &it.groups[k]; status.InFlight(g.Phase) && g.Set.Len() > 0 {
-			seen[apart{g.history(), g.DeadLetter}] = true
-		}
-	}
-	return seen
-}
-
-// Crowded says whether items in flight have so many histories that more groups could not be made
-// few enough: some have to be over first.
-func (it *Items) Crowded(active int) bool {
-	return len(it.histories()) >= Share(bounds.MaxGroups, active)
-}

@@ -27,11 +27,11 @@ type fan struct {
 	timedOut, again   int               // how many of each
 }
 
-func newFan() *fan {
+func newFan(maxFailures int32) *fan {
 	millis, jitter := ofWait.Milliseconds(), int32(0)
 	spec := &v1alpha1.Step{
 		Name: "s", TimeoutSeconds: int32(ofTimeout.Seconds()), ForEach: &v1alpha1.ForEach{MaxParallel: 1000, OnItemFailure: v1alpha1.Collect},
-		Retry: v1alpha1.Retry{MaxFailures: 3, Backoff: v1alpha1.Backoff{InitialMillis: &millis, MaxMillis: &millis, JitterPercent: &jitter}},
+		Retry: v1alpha1.Retry{MaxFailures: maxFailures, Backoff: v1alpha1.Backoff{InitialMillis: &millis, MaxMillis: &millis, JitterPercent: &jitter}},
 	}
 	job := protocol.JobID{RunUID: "u", Step: "s", Item: "-", Attempt: 1}
 	return &fan{
@@ -95,14 +95,23 @@ func (f *fan) begin(a Attempt, now time.Time) {
 //
 // mutation: fewWaiting without stretches makes this fail.
 func TestNothingIsPutOffForEver(t *testing.T) {
-	for active, most := range map[int]struct{ end, next time.Duration }{
-		1: {0, 0}, 5: {2 * time.Second, ofWait / 4}, 10: {8 * time.Second, ofWait / 2}, 20: {15 * time.Second, ofWait},
+	for _, c := range []struct {
+		active      int
+		maxFailures int32
+		end, next   time.Duration // the most
+	}{
+		{1, 3, 0, 0}, {5, 3, 2 * time.Second, ofWait / 4}, {10, 3, 8 * time.Second, ofWait / 2}, {20, 3, 15 * time.Second, ofWait},
+		{20, 10, 15 * time.Second, 2 * ofWait},
 	} {
-		t.Run(fmt.Sprint(active, " steps"), func(t *testing.T) {
-			f, now := newFan(), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-			for end := now.Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
-				f.second(active, now)
+		t.Run(fmt.Sprint(c.active, " steps, ", c.maxFailures, " failures"), func(t *testing.T) {
+			f, now := newFan(c.maxFailures), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+			for end := now.Add(time.Hour + time.Duration(c.maxFailures-3)*ofWait); now.Before(end); now = now.Add(time.Second) {
+				f.second(c.active, now)
+				flying := 0
 				for k := range f.groups { // what still runs is late, too
+					if status.InFlight(f.groups[k].Phase) {
+						flying++
+					}
 					for item := range f.groups[k].Set.All() {
 						if status.InFlight(f.groups[k].Phase) {
 							f.lateEnd = max(f.lateEnd, now.Sub(f.began[item])-ofTimeout)
@@ -111,9 +120,12 @@ func TestNothingIsPutOffForEver(t *testing.T) {
 						}
 					}
 				}
+				if most := max(bounds.MinInFlight, perHistory*Share(bounds.MaxGroups, c.active)); flying > most {
+					t.Fatalf("%d groups are in flight, want %d", flying, most)
+				}
 			}
-			if f.timedOut < 30 || f.again < 150 || f.lateEnd > most.end || f.lateNext > most.next {
-				t.Errorf("%d items timed out up to %s late, want %s; %d went out again up to %s late, want %s", f.timedOut, f.lateEnd, most.end, f.again, f.lateNext, most.next)
+			if f.timedOut < 30 || f.again < 150 || f.lateEnd > c.end || f.lateNext > c.next {
+				t.Errorf("%d items timed out up to %s late, want %s; %d went out again up to %s late, want %s", f.timedOut, f.lateEnd, c.end, f.again, f.lateNext, c.next)
 			}
 			t.Logf("%d items timed out up to %s late; %d went out again up to %s late", f.timedOut, f.lateEnd, f.again, f.lateNext)
 		})
@@ -123,7 +135,7 @@ func TestNothingIsPutOffForEver(t *testing.T) {
 // Whatever the times of their items: each history has some four groups in flight, and those that
 // wait are few enough.
 func TestTimesMakeNoMoreGroupsThanStatusHasRoomFor(t *testing.T) {
-	f, now := newFan(), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	f, now := newFan(3), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	f.spec.StartTimeoutSeconds = 600
 	for k := range 600 { // each of another second
 		at := bounds.Micro(now.Add(-time.Duration(k) * time.Second))
@@ -146,26 +158,64 @@ func TestTimesMakeNoMoreGroupsThanStatusHasRoomFor(t *testing.T) {
 	}
 }
 
-// More histories in flight than groups would be groups that nothing makes fewer. Those that waited
-// for longest go out.
+// Items in flight that are too far apart would be groups that nothing makes fewer. Those that
+// waited for longest go out, and those that make no such group. New ones keep their room.
 //
-// mutations: Due without its look at histories, or in the order of attempts, makes this fail.
+// mutations: Due without its look at what is in flight, or in the order of attempts; aloft that
+// keeps no room for new items, or keeps it where there are none; Crowded that looks at no room, or
+// not at the items that began.
 func TestDueItemsOfTooManyHistoriesWaitOn(t *testing.T) {
-	f, now := newFan(), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	f.put(0, Group{Phase: v1alpha1.StepRunning, Attempt: 2, Failures: 1, DispatchedAt: bounds.Micro(now), StartedAt: bounds.Micro(now)})
-	for k := range 6 {
+	f, now := newFan(3), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	for k := range 4 {
+		f.put(100+k, Group{Phase: v1alpha1.StepRunning, Attempt: 2, Failures: 1, DispatchedAt: bounds.Micro(now), StartedAt: bounds.Micro(now)})
+	}
+	for k := range 15 {
 		f.put(k+1, Group{Phase: v1alpha1.StepBackingOff, Attempt: int32(k + 1), Failures: int32(k + 1), NextAttemptAt: bounds.Micro(now.Add(-time.Duration(k) * time.Second))})
 	}
-	var items []int
-	for _, a := range f.Due(now, 20) {
-		items = append(items, a.Item)
-		f.Launch(a, now)
+	f.St.Begun = 200
+	out := func() string {
+		var items []int
+		for _, a := range f.Due(now, 20) {
+			items = append(items, a.Item)
+			f.Launch(a, now)
+		}
+		f.Store(20, now)
+		return fmt.Sprint(items)
 	}
-	if got := fmt.Sprint(items); got != "[6 5 4 1]" { // that of item 1 is in flight
+	moments := func() (n int) {
+		f.Moments(true, 20, func(at time.Time) {
+			if !at.IsZero() && !at.After(now) {
+				n++
+			}
+		})
+		return n
+	}
+	if n := moments(); n != 15 { // there is room for any of them
+		t.Errorf("%d moments", n)
+	}
+	if got := out(); got != "[15 14 13 12 11 10 9 8 1]" { // four like item 1 are in flight
 		t.Errorf("items %s went out", got)
 	}
-	if !f.Crowded(20) || len(f.Due(now, 20)) > 0 {
-		t.Errorf("items go out of a step that is crowded: %v", f.Due(now, 20))
+	if got := out(); got != "[]" || moments() > 0 || f.Crowded(20) {
+		t.Errorf("then items %s went out; %d moments, crowded %t", got, moments(), f.Crowded(20))
+	}
+	f.put(104, Group{Phase: v1alpha1.StepRunning, Attempt: 90, Failures: 1, DispatchedAt: bounds.Micro(now), StartedAt: bounds.Micro(now)})
+	if !f.Crowded(20) || f.Crowded(19) {
+		t.Error("new items have no room of their own now")
+	}
+	for item := 200; item < 204; item++ {
+		f.Launch(Attempt{Item: item, Number: 1}, now)
+	}
+	if f.Crowded(20) {
+		t.Error("new items make no other groups")
+	}
+	for item := 200; item < 204; item++ {
+		f.Succeeds(item, 0, nil)
+	}
+	f.Succeed()
+	f.St.Begun = f.St.Total
+	if got := out(); got != "[7 6 5]" { // what was for new ones, but one
+		t.Errorf("where none is to begin items %s went out", got)
 	}
 }
 
@@ -186,7 +236,7 @@ func TestWhoHasWaitedForLongestStaysFirst(t *testing.T) {
 //
 // mutation: fewInFlight without stretches makes this fail.
 func TestAnItemTimesOutAfterTwiceItsTimeAtMost(t *testing.T) {
-	f, now := newFan(), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	f, now := newFan(3), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	for k := range bounds.MinInFlight {
 		f.put(9000+k, Group{Phase: v1alpha1.StepDispatched, Attempt: int32(k + 2), DispatchedAt: bounds.Micro(now)})
 	}
@@ -203,7 +253,7 @@ func TestAnItemTimesOutAfterTwiceItsTimeAtMost(t *testing.T) {
 
 // mutation: a finest part that is 1 makes this fail.
 func TestNeighboursInTimeAreMadeOneFirst(t *testing.T) {
-	f, now := newFan(), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	f, now := newFan(3), time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	var groups []Group
 	for k, ms := range []time.Duration{0, 10_000, 10_400, 40_000} {
 		at := bounds.Micro(now.Add(ms * time.Millisecond))

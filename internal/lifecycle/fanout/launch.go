@@ -21,25 +21,24 @@ type Attempt struct {
 }
 
 // Due are the items whose wait for another attempt is over, those that waited for longest first.
-// One with a history that none in flight has waits on where that many are there that the step is
-// Crowded with them.
+// One whose attempt is another than those in flight waits on where these are so many that there is
+// no room for it.
 func (it *Items) Due(now time.Time, active int) []Attempt {
 	var all []Attempt
-	seen := it.histories()
+	flying := it.aloft(active)
 	for _, g := range slices.SortedStableFunc(slices.Values(it.groups), func(a, b Group) int { return a.since().Compare(b.since()) }) {
 		if g.Phase != v1alpha1.StepBackingOff || !bounds.Due(now, g.NextAttemptAt) {
 			continue
 		}
-		next := int32(-1)
-		if g.Attempt < math.MaxInt32 {
-			next = g.Attempt + 1
-			as := apart{history: [2]int32{next, g.Failures}}
-			if !seen[as] && len(seen) >= Share(bounds.MaxGroups, active) {
-				continue
-			}
-			seen[as] = true
-		}
 		for item := range g.Set.All() {
+			if !flying.mayAgain(&g) {
+				break
+			}
+			next := int32(-1)
+			if g.Attempt < math.MaxInt32 {
+				next = g.Attempt + 1
+				flying.add(again(&g))
+			}
 			all = append(all, Attempt{Item: item, Number: next, Failures: g.Failures})
 		}
 	}
@@ -80,12 +79,14 @@ func (it *Items) TimedOut(over func(time.Time) bool) []Group {
 }
 
 // Moments calls add with each moment at which something is due among the items; retries: items that
-// back off may go out.
+// back off may go out. Those that would not, by Due, wait for others to be over, and not
+// for a time.
 func (it *Items) Moments(retries bool, active int, add func(time.Time)) {
+	flying := it.aloft(active)
 	for k := range it.groups {
 		g := &it.groups[k]
 		add(g.end(it.spec))
-		if retries && g.Phase == v1alpha1.StepBackingOff && g.NextAttemptAt != nil && !it.Crowded(active) {
+		if retries && g.Phase == v1alpha1.StepBackingOff && g.NextAttemptAt != nil && flying.mayAgain(g) {
 			add(g.NextAttemptAt.Time)
 		}
 	}

@@ -37,6 +37,7 @@ func newDraft(in Input) *draft {
 		status.DecidedUntil = &first
 	}
 	d := &draft{Input: in, Decision: Decision{Status: status}, spec: &in.Schedule.Spec, bySlot: map[int64]*Run{}}
+	d.mayGiveWay = MayGiveWay(&in, len(in.Runs))
 	if status.Timing == nil && in.Table != nil {
 		status.Timing = in.Schedule.Spec.ScheduleTiming.DeepCopy()
 		d.Was = in.Table

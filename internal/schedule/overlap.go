@@ -33,13 +33,14 @@ func (d *draft) tried() (n int) {
 }
 
 // MayGiveWay says whether Decide may let slots of Input.Tried make room for one that has come. The
-// schedule has so many runs that are known.
+// schedule has so many runs that are known, those that no cache has yet included. Decide may start
+// all slots but one that it catches up before it lets one make room.
 func MayGiveWay(in *Input, runs int) bool {
 	status := in.Schedule.Status
 	if status == nil || status.DecidedUntil == nil || in.Was == nil {
 		return false
 	}
-	if in.Schedule.Spec.Overlap == v1alpha1.OverlapAllow && runs+len(status.Starting) < maxActive {
+	if in.Schedule.Spec.Overlap == v1alpha1.OverlapAllow && runs+len(status.Starting)+mostLate(&in.Schedule.Spec)-1 < maxActive {
 		return false
 	}
 	slot, ok := in.Was.Next(status.DecidedUntil.Time)
@@ -63,10 +64,11 @@ func (d *draft) bounds() (active, waiting int) {
 
 // giveWay lets slots whose run could not be created so far make room for one that would be lost for
 // them alone, the first ones first. Nobody would tell of that one: its reason would be one that
-// users ask for, and nothing is under way.
+// users ask for, and nothing is under way. The caller has looked for their runs only where
+// MayGiveWay says so.
 func (d *draft) giveWay() {
 	active, waiting := d.bounds()
-	if len(d.Status.Waiting) < waiting || d.busy()-d.tried() >= active {
+	if !d.mayGiveWay || len(d.Status.Waiting) < waiting || d.busy()-d.tried() >= active {
 		return
 	}
 	room := d.busy() - active

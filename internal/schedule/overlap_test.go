@@ -128,3 +128,40 @@ func TestSlotsThatCouldNotStartMakeRoom(t *testing.T) {
 		}
 	}
 }
+
+// Only slots that MayGiveWay told the caller to look up make room: the answer to a creation may be
+// lost, and then the run is there. A slot is not lost for want of a look, either.
+//
+// mutation: MayGiveWay without what the same decision starts before.
+func TestASlotMakesRoomOnlyWhereItsRunIsLookedUp(t *testing.T) {
+	for runs := 85; runs <= maxActive; runs++ {
+		for _, policy := range []v1alpha1.CatchUpPolicy{v1alpha1.CatchUpAll, v1alpha1.CatchUpLatest} {
+			s, table, noon := hourly(t)
+			s.Spec.Overlap, s.Spec.CatchUp = v1alpha1.OverlapAllow, v1alpha1.CatchUp{Policy: policy, Max: 10, WindowSeconds: 86_400}
+			in := Input{Now: noon.Add(10 * time.Hour), Schedule: s, Table: table, Was: table, Tried: map[int64]string{}}
+			for i := range runs {
+				slot := noon.Add(time.Duration(i-runs) * time.Hour)
+				if i >= 12 {
+					in.Runs = append(in.Runs, Run{Name: RunName(s.Name, slot), Slot: slot})
+					continue
+				}
+				in.Tried[Minute(slot)] = "no answer"
+				s.Status.Starting = append(s.Status.Starting, metav1.NewTime(slot))
+			}
+			lost, want, offers := map[v1alpha1.SlotReason]int64{}, 0, 1
+			if policy == v1alpha1.CatchUpAll {
+				offers = 10
+			}
+			want = max(0, runs+offers-maxActive)
+			for _, one := range Decide(in).Skipped {
+				lost[one.Reason] += one.Count
+			}
+			if lost[v1alpha1.SlotStartFailed] != int64(want) || lost[v1alpha1.SlotOverlap] > 0 {
+				t.Errorf("%d runs, %s: %v, want %d", runs, policy, lost, want)
+			}
+			if looks := MayGiveWay(&in, len(in.Runs)); looks != (want > 0) {
+				t.Errorf("%d runs, %s: %d make room, and they are looked up: %t", runs, policy, want, looks)
+			}
+		}
+	}
+}

@@ -47,10 +47,7 @@ func (d *draft) skipDue(reason v1alpha1.SlotReason) {
 // catchUp starts the slots that are due, or lets them wait, or gives them a reason. Where the
 // timing changes all that have come are due.
 func (d *draft) catchUp(all bool) {
-	keep := 1
-	if d.spec.CatchUp.Policy == v1alpha1.CatchUpAll {
-		keep = int(max(d.spec.CatchUp.Max, 1))
-	}
+	keep := mostLate(d.spec)
 	var late []time.Time // the latest that may be started
 	last := d.each(func(slot time.Time) bool {
 		return !slot.After(d.Now) && (all || !d.due(slot).After(d.Now))
@@ -72,6 +69,14 @@ func (d *draft) catchUp(all bool) {
 		}
 	})
 	d.offerLate(late, last)
+}
+
+// mostLate is how many slots that are due one decision starts at most.
+func mostLate(spec *v1alpha1.ScheduleSpec) int {
+	if spec.CatchUp.Policy == v1alpha1.CatchUpAll {
+		return int(max(spec.CatchUp.Max, 1))
+	}
+	return 1
 }
 
 // offerLate decides the slots that are kept. If there are more, these may not be the latest: they

@@ -59,7 +59,7 @@ type Input struct {
 	// Failed are creations that failed for good, by slot.
 	Failed map[int64]Failure
 	// Tried are slots of status.starting whose run could not be created so far, with why. Where
-	// MayGiveWay says so, the API server has none of these runs.
+	// MayGiveWay says so, the API server has none of these runs: elsewhere none of them makes room.
 	Tried map[int64]string
 }
 
@@ -129,6 +129,8 @@ type draft struct {
 	Input
 	Decision
 	spec *v1alpha1.ScheduleSpec
+	// mayGiveWay says that the runs of Input.Tried were looked up.
+	mayGiveWay bool
 	// bySlot has the runs, by the minute of their slot.
 	bySlot map[int64]*Run
 }

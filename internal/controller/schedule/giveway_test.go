@@ -139,3 +139,53 @@ func TestWhoTakesOverTriesASlotBeforeItMakesRoom(t *testing.T) {
 		t.Errorf("not tried before the next slot: %v %+v", reasons(st), st)
 	}
 }
+
+// Slots that are caught up fill a schedule in the decision that lets others make room. The runs of
+// these are looked up before it, be those that are under way in the cache or not.
+//
+// mutation: complete that counts no run which the cache does not have.
+func TestASlotThatIsCaughtUpTakesNoPlaceOfARunThatIsThere(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.Overlap = v1alpha1.OverlapAllow
+		s.Spec.CatchUp = v1alpha1.CatchUp{Policy: v1alpha1.CatchUpAll, Max: 10, WindowSeconds: 86_400}
+	})
+	lost := 0
+	w.funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		dry := len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0
+		if err := c.Create(ctx, o, opts...); err != nil || dry || lost > 0 {
+			return err
+		}
+		lost++
+		return apierrors.NewTimeoutError("the answer is late", 0)
+	}
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 0)
+	r.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+	w.pass(r, s)
+	mem := r.memory(client.ObjectKeyFromObject(s), s.UID)
+	for i := range 94 { // of the hours before
+		slot := w.slot(-1 - i)
+		run := v1alpha1.WorkflowRun{}
+		run.Name = schedule.RunName(s.Name, slot)
+		mem.created[schedule.Minute(slot)] = unseen{run: run, at: w.slot(9)}
+	}
+	if len(mem.tries) != 1 || lost != 1 {
+		t.Fatalf("%d tries, %d answers are lost", len(mem.tries), lost)
+	}
+	w.at(9, 0)
+	in, err := r.observe(t.Context(), w.stored(s), mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := schedule.Decide(in)
+	for _, one := range d.Skipped {
+		if one.Reason == v1alpha1.SlotStartFailed {
+			t.Errorf("its run is there: %+v", one)
+		}
+	}
+	if len(in.Tried) != 0 {
+		t.Errorf("the run of none is looked up: %v", in.Tried)
+	}
+}

@@ -94,7 +94,7 @@ func (r *Reconciler) complete(ctx context.Context, in *schedule.Input, mem *memo
 	if err := r.takeOver(ctx, s, mem, runs); err != nil {
 		return nil, err
 	}
-	if err := r.lookUpTried(ctx, in, mem, len(runs)); err != nil {
+	if err := r.lookUpTried(ctx, in, mem, len(runs)+len(mem.created)); err != nil {
 		return nil, err
 	}
 	for minute, one := range mem.created {

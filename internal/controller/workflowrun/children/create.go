@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,6 +63,7 @@ const AtOnce = 16
 // places are shared by namespaces; *shares.Shares does.
 type places interface {
 	Take(namespace string, granted func()) *shares.Ticket
+	Again(was *shares.Ticket, granted func()) *shares.Ticket
 	Has(t *shares.Ticket) bool
 	Give(t *shares.Ticket)
 }
@@ -81,6 +83,8 @@ type Children struct {
 	Wake func(parent types.NamespacedName)
 	// Traces gives child runs their place in traces; nil, and an empty text: they have none.
 	Traces func(parent *v1alpha1.WorkflowRun, step string) string
+
+	empty atomic.Pointer[empties] // nil: no run was in line yet
 }
 
 // lease says whether the run's lock is still held; *lockmgr.Lease does.
@@ -98,10 +102,18 @@ type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, e
 // It waits for patience at most, and only for what it began itself: what is under way by then goes
 // on by itself, until while ends, and wakes the parent. So does a place that comes free later.
 func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
-	rendered := byStep(fresh)
 	waits, stop := context.WithTimeout(ctx, st.patience())
 	defer stop()
-	var sum tally
+	sum := c.each(ctx, waits, while, st, parent, held, byStep(fresh), again)
+	atOnce := st.stay(c, sum.more)
+	st.await(waits)
+	landed, err := st.land(ctx, c.Clock.Now())
+	sum.fails(err)
+	return sum.news || atOnce || landed, sum.failed
+}
+
+// each begins the creations that are due, as long as the pass waits and there are places.
+func (c *Children) each(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, rendered map[string]lifecycle.ChildToCreate, again renderer) (sum tally) {
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
 		if st.stops() || st.turn.waits() {
 			break
@@ -115,20 +127,18 @@ func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha
 			child, ok = c.rendered(ctx, st, parent, step, again, &sum)
 		}
 		if ok {
-			sum.fails(c.begin(ctx, waits, while, st, parent, held, child))
+			has, err := c.begin(ctx, waits, while, st, parent, held, child)
+			sum.fails(err)
+			sum.more = sum.more || !has // its place may come before the pass is over
 		}
 	}
-	atOnce := st.stay(c, sum.more)
-	st.await(waits)
-	landed, err := st.land(ctx, c.Clock.Now())
-	sum.fails(err)
-	return sum.news || atOnce || landed, sum.failed
+	return sum
 }
 
 // tally is what a pass did about children.
 type tally struct {
 	news   bool // something became of one
-	more   bool // there are others, for which it has no time
+	more   bool // there are others, for which it has no time, or found no place
 	failed error
 }
 

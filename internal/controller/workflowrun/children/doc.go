@@ -22,7 +22,8 @@
 // most. The pass that began it waits for patience, and later ones do not; a pass is made when a
 // creation is over that was not waited for. One that is late does no harm: no child begins before
 // its parent's status has its uid. A run that finds no place keeps its turn in the line of its
-// namespace (turn), beyond its pass, and is woken when it comes.
+// namespace (turn), beyond its pass, and is woken when it comes. A place that it leaves empty is
+// given to the next, and it takes one that another run leaves empty when its pass comes.
 //
 // # Observing
 //

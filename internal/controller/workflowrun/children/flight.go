@@ -36,15 +36,16 @@ func (f *flight) over() bool {
 	}
 }
 
-// begin begins the creation of a child, if there is a place for it while the pass waits.
-func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) error {
+// begin begins the creation of a child, if there is a place for it while the pass waits. It says
+// whether there was.
+func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) (has bool, err error) {
 	leave, has := c.place(waits, while, st, parent)
 	if !has {
-		return nil
+		return false, nil
 	}
 	if err := held.Err(); err != nil { // it may have been lost meanwhile
 		leave()
-		return err
+		return true, err
 	}
 	trace := ""
 	if c.Traces != nil {
@@ -67,7 +68,7 @@ func (c *Children) begin(ctx, waits, while context.Context, st *State, parent *v
 			c.Wake(client.ObjectKeyFromObject(parent))
 		}
 	}()
-	return nil
+	return true, nil
 }
 
 // about is what a creation has to know of the parent.

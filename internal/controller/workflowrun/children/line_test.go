@@ -29,12 +29,18 @@ type driven struct {
 	ends   chan struct{} // closed when no more passes are to be made; nil: never
 }
 
+// emptiesOf are the turns whose places are left empty, by *shares.Shares: in a process there is one
+// Children, and in a test one for each parent.
+var emptiesOf sync.Map
+
 // drive is a parent of so many children in a bubble, whose creations take as long as takes says.
 func drive(t *testing.T, places *shares.Shares, n int, takes func(child string) time.Duration) *driven {
 	t.Helper()
 	s, _, _ := family(t, n)
 	d := &driven{site: s, woken: make(chan struct{}, 1)}
 	s.Clock, s.Places = clock.RealClock{}, places
+	common, _ := emptiesOf.LoadOrStore(places, &empties{})
+	s.empty.Store(common.(*empties))
 	s.Wake = func(types.NamespacedName) {
 		select {
 		case d.woken <- struct{}{}:

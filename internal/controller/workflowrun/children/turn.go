@@ -16,7 +16,8 @@ import (
 
 const (
 	// leftEmpty is how long a run has a place that it does not use: the pass that it has made may
-	// be late, or wait for a lock. Then the next in line has it.
+	// be late, or wait for a lock. Then the next in line has it, and the late pass takes a place that
+	// another run leaves empty.
 	leftEmpty = 10 * time.Second
 	// tellLine is after how long a run says that it waits for its turn: each such text
 	// costs a write.
@@ -29,30 +30,45 @@ const (
 // stays in line when its pass ends, or runs whose passes have more time would go past it. A run has
 // one turn at a time, for its next child, so one with many children does not keep others waiting.
 type turn struct {
-	places places
-	wake   func()
-	ready  chan struct{} // closed when it has its place
+	namespace string
+	places    places
+	empty     *empties
+	wake      func()
+	ready     chan struct{} // closed when it has its place
 
 	mu     sync.Mutex
 	ticket *shares.Ticket
 	has    bool
 	left   bool // no pass waits for it
 	over   bool // its place is used, or it was given up
+	late   bool // its place was given to another run, as no pass came for it
 	unused *time.Timer
 	kept   func() bool // ends what has it given up with the ownership of its run
 }
 
-// lineUp has a run wait for its turn, until while ends.
-func (c *Children) lineUp(while context.Context, parent *v1alpha1.WorkflowRun) *turn {
+// lineUp has a run wait for its turn, until while ends. A run that was late takes a place that
+// another one leaves empty, or keeps its position. Were it last in line, and all runs late, places
+// would go from one to the next, and nobody would create anything.
+func (c *Children) lineUp(while context.Context, parent *v1alpha1.WorkflowRun, was *turn) *turn {
 	key := client.ObjectKeyFromObject(parent)
-	t := &turn{places: c.Places, ready: make(chan struct{}), wake: func() {
+	t := &turn{namespace: parent.Namespace, places: c.Places, empty: c.empties(), ready: make(chan struct{}), wake: func() {
 		if c.Wake != nil {
 			c.Wake(key)
 		}
 	}}
+	late := was.wasLate()
+	if late {
+		t.ticket = c.empties().take(parent.Namespace)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ticket = c.Places.Take(parent.Namespace, t.comes)
+	switch {
+	case t.ticket != nil:
+	case late:
+		t.ticket = c.Places.Again(was.ticket, t.comes)
+	default:
+		t.ticket = c.Places.Take(parent.Namespace, t.comes)
+	}
 	if c.Places.Has(t.ticket) {
 		t.has = true
 		close(t.ready)
@@ -80,13 +96,37 @@ func (t *turn) comes() {
 
 // limit has the place given back that no pass comes for. t.mu is held.
 func (t *turn) limit() {
-	if t.left && t.has && t.unused == nil {
+	if t.left && t.has && !t.over && t.unused == nil {
+		t.empty.add(t)
 		t.unused = time.AfterFunc(leftEmpty, func() {
-			if t.leave() {
+			if ticket := t.lose(); ticket != nil {
+				t.places.Give(ticket)
 				t.wake() // it gets in line again if it still wants to
 			}
 		})
 	}
+}
+
+// lose takes the place that no pass has come for; nil: it has none. The caller wakes the run.
+func (t *turn) lose() *shares.Ticket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || !t.has {
+		return nil
+	}
+	t.end()
+	t.late = true
+	return t.ticket
+}
+
+// wasLate says whether its place was given to another run.
+func (t *turn) wasLate() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.late
 }
 
 // waits says whether the turn has not come.
@@ -120,13 +160,14 @@ func (t *turn) take() (done func()) {
 	return func() { t.places.Give(t.ticket) }
 }
 
-// stay leaves the turn to a later pass, and says whether it has its place: it wakes nobody then.
-func (t *turn) stay() (has bool) {
+// stay leaves the turn to a later pass, and says whether that is to be made at once: the turn has
+// its place, and wakes nobody then, or it has just lost it.
+func (t *turn) stay() (atOnce bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.left = true
 	t.limit()
-	return t.has && !t.over
+	return t.has && !t.over || t.late
 }
 
 // leave gives the turn up, unless its place is used. It says whether it did.
@@ -147,6 +188,7 @@ func (t *turn) end() {
 	t.kept()
 	if t.unused != nil {
 		t.unused.Stop()
+		t.empty.drop(t)
 	}
 }
 
@@ -157,7 +199,7 @@ func (c *Children) place(waits, while context.Context, st *State, parent *v1alph
 		return func() {}, true
 	}
 	if st.turn.isOver() { // also if it left its place empty for too long
-		st.turn = c.lineUp(while, parent)
+		st.turn = c.lineUp(while, parent, st.turn)
 	}
 	if !st.begun() {
 		brief, stop := context.WithTimeout(waits, briefly)

@@ -59,13 +59,27 @@ func (s *Shares) Take(tenant string, granted func()) *Ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn++
-	t := &Ticket{tenant: tenant, turn: s.turn, granted: granted}
-	if len(s.lines[tenant]) == 0 && s.may(tenant) {
+	return s.ask(&Ticket{tenant: tenant, turn: s.turn, granted: granted})
+}
+
+// Again is Take for whoever gave back the place of a request without a use for it so far: it goes
+// before all requests of its tenant that came later than that one.
+func (s *Shares) Again(was *Ticket, granted func()) *Ticket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ask(&Ticket{tenant: was.tenant, turn: was.turn, granted: granted})
+}
+
+// ask gives a request its place, or has it wait.
+func (s *Shares) ask(t *Ticket) *Ticket {
+	line := s.lines[t.tenant]
+	if len(line) == 0 && s.may(t.tenant) {
 		s.grant(t)
 		return t
 	}
+	at, _ := slices.BinarySearchFunc(line, t, func(a, b *Ticket) int { return cmp.Compare(a.turn, b.turn) })
 	s.metrics.changed(0, 1)
-	s.lines[tenant] = append(s.lines[tenant], t)
+	s.lines[t.tenant] = slices.Insert(line, at, t)
 	return t
 }
 

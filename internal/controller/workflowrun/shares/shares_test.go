@@ -264,3 +264,25 @@ func TestPlacesAreCounted(t *testing.T) {
 		t.Errorf("%v wait after one has its place", got)
 	}
 }
+
+// Mutations that this finds: Again with a number of its own, or that has it wait where there is a
+// place.
+func TestWhoAsksAgainGoesBeforeThoseThatCameLater(t *testing.T) {
+	s := New(1, true, KindMetrics{})
+	first := s.Take("a", func() {})
+	second, third := s.Take("a", func() {}), s.Take("a", func() {})
+	s.Give(first)
+	again := s.Again(first, func() {})
+	if s.Has(again) || !s.Has(second) {
+		t.Fatalf("again %t, the second %t", s.Has(again), s.Has(second))
+	}
+	s.Give(second)
+	if !s.Has(again) || s.Has(third) {
+		t.Errorf("again %t, the third %t", s.Has(again), s.Has(third))
+	}
+	s.Give(again)
+	s.Give(third)
+	if !s.Has(s.Again(third, func() {})) {
+		t.Error("it waits, and a place is free")
+	}
+}

@@ -154,9 +154,9 @@
 // of their class: those that are first in line, as many as could have been granted a slot beside
 // those that are admitted. So their tenant has less slots, in a pool others may, until such a run
 // may be changed, or its process finds its status refused, or the run suspended, and gives the slot
-// up. A run that is suspended needs no mark. If no tenant is pinned in such a run, or the mark fails
-// otherwise, that keeps a rebuild from its end: no run is admitted on doubt. A resync leaves to a
-// run that may not be marked what it has.
+// up. A run that is suspended needs no mark. If no tenant is pinned in such a run, or the mark
+// fails otherwise, that keeps a rebuild from its end: no run is admitted on doubt. A resync leaves
+// to a run that may not be marked what it has.
 //
 // # Bounds
 //

@@ -201,8 +201,8 @@ func TestARunThatMayNotBeMarkedCostsItsTenantOneSlot(t *testing.T) {
 
 // Anybody who may create runs may make many that may not be changed.
 //
-// mutations: asIfAdmitted that counts all of them, or those that are behind in line; roomBeside that
-// passes over who is admitted, or touch that marks who is suspended.
+// mutations: asIfAdmitted that counts all of them, or those that are behind in line; roomBeside
+// that passes over who is admitted, or touch that marks who is suspended.
 func TestRunsThatMayNotBeMarkedCostNoMoreThanTheyMayHave(t *testing.T) {
 	frozen := func(w *world, change ...func(*v1alpha1.WorkflowRunSpec)) (all []*v1alpha1.WorkflowRun) {
 		w.boss.frozen = map[string]error{}

@@ -60,17 +60,17 @@
 // two seconds whether the data is lost, whichever replica has found out.
 //
 // A run that may not be marked, by somebody's word, keeps what it may have been granted: what its
-// status holds, and all locks of what is not over and holds nothing. It is one hold for all items of
-// a step, with all permits of a semaphore. A resync takes what status does not have once the run may
-// be marked, and leaves it until then. Which locks those are the run says, or the revision that it
-// follows. Where a key is an expression, or no revision is pinned, nobody can say, and all locks stay
-// shut: none is given on doubt. (The model has no such runs.)
+// status holds, and all locks of what is not over and holds nothing. It is one hold for all items
+// of a step, with all permits of a semaphore. A resync takes what status does not have once the run
+// may be marked, and leaves it until then. Which locks those are the run says, or the revision that
+// it follows. Where a key is an expression, or no revision is pinned, nobody can say, and all locks
+// stay shut: none is given on doubt. (The model has no such runs.)
 //
 // Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
 // clock if those are more; and a rebuild goes on above all fences that status has, which are those
 // of holders. The fence of what may have been granted is above those, too, and at least the
-// milliseconds of the operator's clock. So a fence may fall if Redis loses its data, its clock is then behind what it was,
-// and whoever had the higher fence has ended before.
+// milliseconds of the operator's clock. So a fence may fall if Redis loses its data, its clock is
+// then behind what it was, and whoever had the higher fence has ended before.
 //
 // # Slots and locks
 //

@@ -16,8 +16,8 @@ import (
 
 const (
 	// leftEmpty is how long a run has a place that it does not use: the pass that it has made may
-	// be late, or wait for a lock. Then the next in line has it, and the late pass takes a place that
-	// another run leaves empty.
+	// be late, or wait for a lock. Then the next in line has it, and the late pass takes a place
+	// that another run leaves empty.
 	leftEmpty = 10 * time.Second
 	// tellLine is after how long a run says that it waits for its turn: each such text
 	// costs a write.

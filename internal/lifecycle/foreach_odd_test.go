@@ -252,13 +252,17 @@ func TestDecisionAboutItemsIsSettled(t *testing.T) {
 				}
 				results = append(results, r)
 			}
-			o.advance(t, run, now, results...)
+			did := o.advance(t, run, now, results...)
 			if Finished(run) {
 				break
 			}
-			again := o.decide(letIn(Input{Run: run, Now: now, Lock: held(1)}))
-			if again.Changed {
-				t.Fatalf("round %d: changed again, dispatches %d more; wake %s (now %s)", n, len(again.Dispatch), again.Wake, now)
+			// Where the last items of a crowded step begin, the room that was kept for them is free
+			// for those that are due: they go out in another pass, for which nobody waits.
+			if again := o.advance(t, run, now); again.Changed && (did.Wake.IsZero() || did.Wake.Sub(now) > time.Millisecond) {
+				t.Fatalf("round %d: changed again, dispatches %d more; wake was %s (now %s)", n, len(again.Dispatch), did.Wake, now)
+			}
+			if again := o.decide(letIn(Input{Run: run, Now: now, Lock: held(1)})); again.Changed {
+				t.Fatalf("round %d: changed a third time, dispatches %d more; wake %s (now %s)", n, len(again.Dispatch), again.Wake, now)
 			}
 		}
 	}

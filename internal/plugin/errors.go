@@ -60,7 +60,7 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // where the question comes from: a kubeconfig, a certificate, a helper that logs in.
 func unanswered(err error) error {
 	var said apierrors.APIStatus
-	if err == nil || errors.As(err, &said) || errors.Is(err, context.Canceled) || !(outOfTime(err) || cutOff(err)) {
+	if err == nil || errors.As(err, &said) || errors.Is(err, context.Canceled) || !outOfTime(err) && !cutOff(err) {
 		return err
 	}
 	return &UnansweredError{err}

@@ -205,7 +205,7 @@ func (n *Neighbours) createAtPace(ctx context.Context, d time.Duration) (map[str
 		case <-ctx.Done():
 		}
 		all.Go(func() {
-			linger(ctx, rand.N(n.pace)) //nolint:gosec // when a run is created is no secret
+			linger(ctx, rand.N(n.pace))
 			run := n.chain(i)
 			at := time.Now()
 			err := n.create(ctx, run)

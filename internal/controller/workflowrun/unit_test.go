@@ -211,8 +211,8 @@ type liveRun struct {
 }
 
 func (l liveRun) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	if l.run != nil {
-		l.run.DeepCopyInto(o.(*v1alpha1.WorkflowRun))
+	if run, ok := o.(*v1alpha1.WorkflowRun); ok && l.run != nil {
+		l.run.DeepCopyInto(run)
 	}
 	return l.err
 }

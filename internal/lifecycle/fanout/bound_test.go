@@ -100,7 +100,10 @@ func TestNothingIsPutOffForEver(t *testing.T) {
 		maxFailures int32
 		end, next   time.Duration // the most
 	}{
-		{1, 3, 0, 0}, {5, 3, 2 * time.Second, ofWait / 4}, {10, 3, 8 * time.Second, ofWait / 2}, {20, 3, 15 * time.Second, ofWait},
+		{1, 3, 0, 0},
+		{5, 3, 2 * time.Second, ofWait / 4},
+		{10, 3, 8 * time.Second, ofWait / 2},
+		{20, 3, 15 * time.Second, ofWait},
 		{20, 10, 15 * time.Second, 2 * ofWait},
 	} {
 		t.Run(fmt.Sprint(c.active, " steps, ", c.maxFailures, " failures"), func(t *testing.T) {

@@ -188,11 +188,16 @@ func (m *Member) ownerOf(p int, desired string, now Time) (owner string, change 
 	case at.stage != idle || m.held(now):
 		return "", false
 	case m.mark.Blocked: // it works on nothing, and others may: they have not looked yet, or this member cannot
-		return desired, c.Owner == m.name && desired != m.name && m.mayMove(now) && m.giveable(p, now)
+		return desired, givesAway(m, p, desired, now)
 	case c.Owner == m.name:
 		return desired, m.giveable(p, now)
 	}
 	return m.name, desired == m.name && (c.Owner == "" || m.lost(c.Owner))
+}
+
+// givesAway says whether a member that works on nothing gives its entry of p to another one.
+func givesAway(m *Member, p int, to string, now Time) bool {
+	return m.known.Claims[p].Owner == m.name && to != m.name && m.mayMove(now) && m.giveable(p, now)
 }
 
 // giveable says whether an own entry on which nobody acts may be written again, for any member that

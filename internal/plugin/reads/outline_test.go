@@ -36,7 +36,11 @@ type pages struct {
 }
 
 func (p *pages) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o, all := (&client.ListOptions{}).ApplyOptions(opts), list.(*v1alpha1.WorkflowRunList)
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	all, ok := list.(*v1alpha1.WorkflowRunList)
+	if !ok {
+		return fmt.Errorf("no list of runs: %T", list)
+	}
 	for range min(int(o.Limit), p.runs-p.given) {
 		all.Items = append(all.Items, *p.make(p.given))
 		p.given++
@@ -54,7 +58,7 @@ func bulky(n int) *v1alpha1.WorkflowRun {
 		return &apiruntime.RawExtension{Raw: []byte(`"` + strings.Repeat("x", 9000) + `"`)}
 	}
 	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)}}
-	run.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: text().Raw}}}
+	run.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(string(text().Raw))}}
 	run.Spec.Inputs = text()
 	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Outputs: text()}
 	for i := range 4 {

@@ -209,26 +209,13 @@ func (r *rebuilding) list(ctx context.Context) error {
 // needs no mark: nobody was granted a slot for it since that edit, which moved its resourceVersion.
 // One that may not be marked holds up nobody: see asIfAdmitted.
 func (r *rebuilding) touch(ctx context.Context) error {
-	tenants, all := map[string]bool{"": true}, r.lost.register // a run that is not pinned may be anybody's
-	for at := range r.tokens {
-		tenants[at.Tenant], all = true, all || at.Pool()
-	}
-	var pending []fact
-	for _, run := range r.runs {
-		if run.pending() && !run.stopped && (all || tenants[run.tenant]) {
-			pending = append(pending, run)
-		}
-	}
+	pending := r.undecided()
 	r.touched = len(pending)
 	id := r.newID() // another one each time: the same changes nothing
 	var frozen []fact
 	var mu sync.Mutex
 	if err := each(ctx, pending, func(ctx context.Context, run fact) error {
-		now, err := r.mark(ctx, run, id)
-		refused := resyncs.Unmarked(err) && run.tenant != ""
-		if refused {
-			now, err = unmarked(ctx, r, run, err)
-		}
+		now, refused, err := markOrRead(ctx, r, run, id)
 		mu.Lock()
 		defer mu.Unlock()
 		if delete(r.runs, run.uid); now != nil {
@@ -242,6 +229,29 @@ func (r *rebuilding) touch(ctx context.Context) error {
 		return err
 	}
 	return asIfAdmitted(ctx, r, frozen)
+}
+
+// undecided are the runs that somebody may have been about to let in under keys that are lost.
+func (r *rebuilding) undecided() (pending []fact) {
+	tenants, all := map[string]bool{"": true}, r.lost.register // a run that is not pinned may be anybody's
+	for at := range r.tokens {
+		tenants[at.Tenant], all = true, all || at.Pool()
+	}
+	for _, run := range r.runs {
+		if run.pending() && !run.stopped && (all || tenants[run.tenant]) {
+			pending = append(pending, run)
+		}
+	}
+	return pending
+}
+
+// markOrRead marks a run. One that may not be marked, and is pinned to a tenant, is read as it is.
+func markOrRead(ctx context.Context, r *rebuilding, run fact, id string) (now *fact, refused bool, err error) {
+	now, err = r.mark(ctx, run, id)
+	if refused = resyncs.Unmarked(err) && run.tenant != ""; refused {
+		now, err = unmarked(ctx, r, run, err)
+	}
+	return now, refused, err
 }
 
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write

@@ -57,15 +57,23 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 		return f
 	}
 	f.tenant, f.finished = st.Tenant, st.CompletedAt != nil
-	if st.Admission != nil && st.Admission.AdmittedAt != nil {
-		f.admittedAt, f.policy = st.Admission.AdmittedAt.Time, st.Admission.Policy
-	}
-	f.forLocks = st.Admission != nil && st.Admission.LockWait != nil
-	if !f.admitted() && st.Admission != nil && st.Admission.SlotExpiresAt != nil {
-		f.keptUntil = st.Admission.SlotExpiresAt.Time
+	if st.Admission != nil {
+		f = f.with(st.Admission)
 	}
 	if end := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); f.finished && end != nil {
 		f.refused = end.Reason == v1alpha1.ReasonDuplicateRun || end.Reason == v1alpha1.ReasonIdempotencyConflict
+	}
+	return f
+}
+
+// with adds what status says of the admission.
+func (f fact) with(a *v1alpha1.AdmissionStatus) fact {
+	if a.AdmittedAt != nil {
+		f.admittedAt, f.policy = a.AdmittedAt.Time, a.Policy
+	}
+	f.forLocks = a.LockWait != nil
+	if !f.admitted() && a.SlotExpiresAt != nil {
+		f.keptUntil = a.SlotExpiresAt.Time
 	}
 	return f
 }

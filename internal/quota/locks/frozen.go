@@ -22,7 +22,8 @@ var errUnknownLocks = errors.New("which locks it may have been granted before th
 
 // unmarked is a run that may not be marked, because of cause, with the locks that it may have been
 // granted before the loss: what was granted may be written once the run may be changed. Others do
-// not get these meanwhile. It is nil if the run is gone, or over.
+// not get these meanwhile. It is nil if the run is gone, or over; a suspended one
+// was granted nothing.
 //
 // Errors: cause, if the locks are not known: no lock is given on doubt. Those of reading the run.
 func unmarked(ctx context.Context, c *Controller, run fact, cause error) (*fact, []store.Holding, error) {
@@ -33,6 +34,10 @@ func unmarked(ctx context.Context, c *Controller, run fact, cause error) (*fact,
 	if o.UID != run.uid || o.Status != nil && o.Status.CompletedAt != nil {
 		return nil, nil, nil
 	}
+	now := factOf(o)
+	if o.Spec.Suspend { // nothing begins, and what it was granted before that edit cannot be written
+		return &now, nil, nil
+	}
 	followed, err := withSteps(ctx, c, o)
 	var granted []store.Holding
 	if err == nil {
@@ -41,7 +46,6 @@ func unmarked(ctx context.Context, c *Controller, run fact, cause error) (*fact,
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w; %w", cause, err)
 	}
-	now := factOf(o)
 	c.log.Info("A run may not be changed: others do not get the locks that it may have been granted", "run", run.name.String(), "tickets", len(granted), "cause", cause.Error())
 	return &now, granted, nil
 }

@@ -131,6 +131,41 @@ func TestARunThatMayNotBeMarkedKeepsOnlyItsLocks(t *testing.T) {
 	}
 }
 
+// A run that waited is frozen while the locks' data are lost, and thawed before it asks again.
+//
+// mutations: fenced that enters the locks as they are asked for: the run is told that it has what
+// another holds; unmarked that counts a suspended run.
+func TestARunThatMayNotBeMarkedIsNotGivenWhatAnotherHolds(t *testing.T) {
+	for name, suspended := range map[string]bool{"it waits": false, "it is suspended": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r, lock := s.replica(), "mutex:"+s.ns+"/m"
+			must(t, r.Resync(t.Context()))
+			holder := s.run("holder", nil)
+			holds := r.takes(holder, lock, store.LocksHeld)
+			holder.Status = &v1alpha1.WorkflowRunStatus{Locks: []v1alpha1.LockHold{{Name: lock, Permits: 1, Fence: holds.Fence}}}
+			must(t, s.client.Status().Update(t.Context(), holder))
+			frozen := s.with(v1alpha1.WorkflowRunSpec{Suspend: suspended, Steps: steps(), Locks: []v1alpha1.LockRequest{{Mutex: "m"}, {Mutex: "n"}}})
+			f := r.freezes(frozen.Name, 403)
+			s.server.FlushAll()
+			must(t, r.Resync(t.Context()))
+			n := strings.Replace(lock, "/m", "/n", 1)
+			other := s.run("other", nil)
+			r.takes(other, n, map[bool]string{true: store.LocksHeld, false: store.LocksWaiting}[suspended])
+			f.name = ""
+			if a, err := r.Take(t.Context(), frozen, "", []Request{{Name: lock, Permits: 1}, {Name: n, Permits: 1}}); err == nil && a.State == store.LocksHeld {
+				t.Error("it has what another holds")
+			}
+			for range 3 {
+				s.clock.Step(idleTime)
+				must(t, r.Resync(t.Context()))
+			}
+			r.takes(s.get(frozen.Name), lock, store.LocksWaiting)
+			r.takes(other, n, store.LocksHeld)
+		})
+	}
+}
+
 // semaphore makes one.
 func (s *site) semaphore(name string, permits int32) {
 	s.t.Helper()

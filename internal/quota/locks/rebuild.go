@@ -125,11 +125,13 @@ func (r *rebuilding) count(ctx context.Context, run fact) error {
 }
 
 // fenced adds what runs may have been granted that may not be marked, with new fences: what those
-// had nobody knows, and the run is told of its hold if it asks again.
+// had nobody knows. Such a run is not told that it holds this if it asks: others may hold it, too,
+// and it may only have waited. For that, each has one lock that nobody asks for.
 func (r *rebuilding) fenced() {
 	for _, h := range r.granted {
 		r.fence = max(r.fence+1, r.clock.Now().UnixMilli())
 		h.Fence = r.fence
+		h.Locks = append(h.Locks, store.Hold{Name: mutexPrefix + ":" + h.Ticket.ID, Permits: 1}) // no user's mutex begins so
 		r.holds = append(r.holds, h)
 	}
 }

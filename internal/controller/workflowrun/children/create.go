@@ -114,6 +114,7 @@ func (c *Children) Create(ctx, while context.Context, st *State, parent *v1alpha
 
 // each begins the creations that are due, as long as the pass waits and there are places.
 func (c *Children) each(ctx, waits, while context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, rendered map[string]lifecycle.ChildToCreate, again renderer) (sum tally) {
+	sum.more = st.turn.waits() // its place may come before the pass is over
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
 		if st.stops() || st.turn.waits() {
 			break
@@ -129,7 +130,7 @@ func (c *Children) each(ctx, waits, while context.Context, st *State, parent *v1
 		if ok {
 			has, err := c.begin(ctx, waits, while, st, parent, held, child)
 			sum.fails(err)
-			sum.more = sum.more || !has // its place may come before the pass is over
+			sum.more = sum.more || !has
 		}
 	}
 	return sum

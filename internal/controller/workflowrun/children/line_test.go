@@ -40,7 +40,9 @@ func drive(t *testing.T, places *shares.Shares, n int, takes func(child string) 
 	d := &driven{site: s, woken: make(chan struct{}, 1)}
 	s.Clock, s.Places = clock.RealClock{}, places
 	common, _ := emptiesOf.LoadOrStore(places, &empties{})
-	s.empty.Store(common.(*empties))
+	if shared, ok := common.(*empties); ok {
+		s.empty.Store(shared)
+	}
 	s.Wake = func(types.NamespacedName) {
 		select {
 		case d.woken <- struct{}{}:

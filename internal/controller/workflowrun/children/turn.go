@@ -98,7 +98,7 @@ func (t *turn) comes() {
 func (t *turn) limit() {
 	if t.left && t.has && !t.over && t.unused == nil {
 		t.empty.add(t)
-		t.unused = time.AfterFunc(leftEmpty, func() {
+		t.unused = time.AfterFunc(leftEmpty, func() { //nolint:forbidigo // a place is left empty by the clock of the machine
 			if ticket := t.lose(); ticket != nil {
 				t.places.Give(ticket)
 				t.wake() // it gets in line again if it still wants to
@@ -170,8 +170,8 @@ func (t *turn) stay() (atOnce bool) {
 	return t.has && !t.over || t.late
 }
 
-// leave gives the turn up, unless its place is used. It says whether it did.
-func (t *turn) leave() bool {
+// leave gives the turn up, unless its place is used.
+func (t *turn) leave() {
 	t.mu.Lock()
 	over := t.over
 	t.end()
@@ -179,7 +179,6 @@ func (t *turn) leave() bool {
 	if !over {
 		t.places.Give(t.ticket) // others have their turn by that
 	}
-	return !over
 }
 
 // end notes that the turn is over. t.mu is held.

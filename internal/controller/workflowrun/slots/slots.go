@@ -54,6 +54,8 @@ type State struct {
 	// Holding is where this process has got a slot or a place in the queue for the run, and not
 	// released it; nil: nowhere.
 	Holding *Holding
+	// left says that what another process may have got for the run was given up.
+	left bool
 	// turnLost says that the run was in the queues of its locks, and had to leave them as it had no
 	// slot. Its next process finds that out anew.
 	turnLost bool
@@ -144,7 +146,7 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 			return Answer{Gate: gateOf(err)}, err
 		}
 	}
-	st.Holding = &at // before the answer, which may get lost
+	st.Holding, st.left = &at, false // before the answer, which may get lost
 	answer, err := s.Quota.Admit(ctx, run, at.Tenant, p)
 	if asked, ok := errors.AsType[*AskedError](err); ok {
 		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Until: asked.Since.Add(patience)}, nil
@@ -239,7 +241,12 @@ func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.Work
 		return nil
 	}
 	if st.Holding == nil && !lifecycle.Finished(run) {
-		return s.GiveUp(ctx, st, run)
+		if st.left {
+			return nil
+		}
+		err := s.GiveUp(ctx, st, run)
+		st.left = err == nil
+		return err
 	}
 	return s.Release(ctx, st, run.UID)
 }

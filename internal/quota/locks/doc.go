@@ -64,9 +64,9 @@
 // of a step, with all permits of a semaphore. A resync takes what status does not have once the run
 // may be marked, and leaves it until then. Which locks those are the run says, or the revision that
 // it follows. Where a key is an expression, or no revision is pinned, nobody can say, and all locks
-// stay shut: none is given on doubt. The run is not told of this hold when it asks: it may only have
-// waited, and another may hold the lock. A suspended run was granted nothing. (The model has no such
-// runs.)
+// stay shut: none is given on doubt. The run is not told of this hold when it asks: it may only
+// have waited, and another may hold the lock. A suspended run was granted nothing. (The model has
+// no such runs.)
 //
 // Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
 // clock if those are more; and a rebuild goes on above all fences that status has, which are those

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -31,6 +32,20 @@ func (b *Backoff) Limiter(first, longest time.Duration) workqueue.TypedRateLimit
 // InLine is called by a pass that ends without an error as its object is in line. The queue has
 // each request once, so what the controller says of it next is about the same pass.
 func (b *Backoff) InLine(req reconcile.Request) { b.inLine.Store(req, true) }
+
+// Enter begins a pass if it is the turn of its object, as a function of the controller says; nil:
+// it always is. If it may not, the pass ends without an error, and its object is woken. Else it
+// calls leave at its end.
+func (b *Backoff) Enter(turn func(types.NamespacedName) (leave func(), may bool), req reconcile.Request) (leave func(), may bool) {
+	if turn == nil {
+		return func() {}, true
+	}
+	leave, may = turn(req.NamespacedName)
+	if !may {
+		b.InLine(req)
+	}
+	return leave, may
+}
 
 // When is how long a request waits whose pass failed.
 func (b *Backoff) When(req reconcile.Request) time.Duration {

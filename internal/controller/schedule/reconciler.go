@@ -71,14 +71,11 @@ type Reconciler struct {
 // Reconcile looks at one schedule when it is its namespace's turn: thousands of one namespace may
 // be due in the same minute.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.Turn != nil {
-		leave, may := r.Turn(req.NamespacedName)
-		if !may {
-			r.backoff.InLine(req)
-			return reconcile.Result{}, nil // it is woken
-		}
-		defer leave()
+	leave, may := r.backoff.Enter(r.Turn, req)
+	if !may {
+		return reconcile.Result{}, nil // it is woken
 	}
+	defer leave()
 	return r.look(ctx, req)
 }
 

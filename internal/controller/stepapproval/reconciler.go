@@ -96,14 +96,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile looks at one StepApproval when it is its namespace's turn: another one may have
 // thousands, about runs that are not there.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.Turn != nil {
-		leave, may := r.Turn(req.NamespacedName)
-		if !may {
-			r.backoff.InLine(req)
-			return reconcile.Result{}, nil // it is woken
-		}
-		defer leave()
+	leave, may := r.backoff.Enter(r.Turn, req)
+	if !may {
+		return reconcile.Result{}, nil // it is woken
 	}
+	defer leave()
 	return r.look(ctx, req)
 }
 

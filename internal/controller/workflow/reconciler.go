@@ -132,14 +132,11 @@ func (e *events) Create(ctx context.Context, c event.CreateEvent, q queue) {
 // Reconcile looks at one Workflow when it is its namespace's turn: somebody may edit his all the
 // time.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.Turn != nil {
-		leave, may := r.Turn(req.NamespacedName)
-		if !may {
-			r.backoff.InLine(req)
-			return reconcile.Result{}, nil // it is woken
-		}
-		defer leave()
+	leave, may := r.backoff.Enter(r.Turn, req)
+	if !may {
+		return reconcile.Result{}, nil // it is woken
 	}
+	defer leave()
 	if _, long := r.long.LoadAndDelete(req.NamespacedName); long && !r.Aside.Free(req.Namespace) {
 		return r.later(req), nil // not even read: there may be thousands
 	}

@@ -130,26 +130,36 @@ func TestChildren_OnlyARunThatWasLateTakesAPlaceThatWaitsForItsRun(t *testing.T)
 	})
 }
 
-// The place may come just after a pass has waited for it. Nobody is woken then, as the pass is
-// there yet.
+// The place may come just after a pass has waited for it, or while a pass over a run that is in
+// line is made for something else. It is not given up.
 //
-// mutation: each that does not note a child for which there was no place.
+// mutations: each that does not note a child for which there was no place, or that the run is in
+// line.
 func TestChildren_APlaceThatComesAtTheEndOfAPassIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		places := shares.New(1, true, shares.KindMetrics{})
-		taken := places.Take("n", nil)
-		d := drive(t, places, 1, every(time.Second))
-		d.observes()
-		render := func(_ context.Context, step string) (lifecycle.ChildToCreate, error) {
-			return lifecycle.ChildToCreate{Step: step, Name: "p-" + step}, nil
-		}
-		sum := d.each(t.Context(), t.Context(), d.while(), &d.state, d.parent, d.site, nil, render)
-		places.Give(taken)
-		if atOnce := d.state.stay(d.Children, sum.more); !atOnce {
-			t.Error("no other pass is to be made")
-		}
-		if took := d.until(t, 1); took > time.Second {
-			t.Errorf("the child is there after %s", took)
-		}
-	})
+	for name, passes := range map[string]int{"of the first pass": 1, "of a later pass": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				places := shares.New(1, true, shares.KindMetrics{})
+				taken := places.Take("n", nil)
+				d := drive(t, places, 1, every(time.Second))
+				render := func(_ context.Context, step string) (lifecycle.ChildToCreate, error) {
+					return lifecycle.ChildToCreate{Step: step, Name: "p-" + step}, nil
+				}
+				for nth := range passes {
+					d.observes()
+					sum := d.each(t.Context(), t.Context(), d.while(), &d.state, d.parent, d.site, nil, render)
+					last := nth == passes-1
+					if last {
+						places.Give(taken)
+					}
+					if atOnce := d.state.stay(d.Children, sum.more); atOnce != last {
+						t.Errorf("pass %d: another one at once: %t", nth, atOnce)
+					}
+				}
+				if took := d.until(t, 1); took > time.Second {
+					t.Errorf("the child is there after %s", took)
+				}
+			})
+		})
+	}
 }

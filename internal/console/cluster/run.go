@@ -4,9 +4,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,8 +31,8 @@ const (
 
 // Run reads a run, and shows it. What does not follow from each other is asked for at the same
 // time: a page waits for the slowest answer, and not for the sum of all. A run that waits for
-// others is shown with all runs under way, as UnderWay does. These have a third of the time: if
-// they cannot be read, the page has what there is to know without them.
+// others is shown with all runs under way, as UnderWay does. All but the run itself has a third of
+// the time: what cannot be read then is Missing, and the page has the rest.
 func (v *View) Run(ctx context.Context, namespace, name, operator string, show func(*facts.Run)) error {
 	stored, err := v.Stored(ctx, namespace, name)
 	if err != nil {
@@ -71,31 +73,59 @@ func waits(run *v1alpha1.WorkflowRun) bool {
 	return run.Status != nil && run.Status.CompletedAt == nil && (run.Status.Phase == v1alpha1.RunQueued || runview.WaitsForLocks(run))
 }
 
+// beside are the questions beside a run, which are asked at the same time.
+type beside struct {
+	group *errgroup.Group
+	until time.Time
+
+	mu      sync.Mutex
+	missing []error
+}
+
+// ask asks a question until then. What has no answer is told, unless the page itself is over: the
+// rest is shown without it.
+func (b *beside) ask(ctx context.Context, question func(context.Context) error) {
+	b.group.Go(func() error {
+		early, cancel := context.WithDeadline(ctx, b.until)
+		defer cancel()
+		err := question(early)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.missing = append(b.missing, err)
+		return nil
+	})
+}
+
 func (v *View) fill(ctx context.Context, r *facts.Run, operator string, until time.Time) error {
 	stored := r.Stored
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if r.Run, err = reads.WithSteps(ctx, v.Client, stored); err != nil {
-			return err
-		}
-		r.Children, err = reads.Children(ctx, v.Client, r.Run)
-		return err
+	b := &beside{group: group, until: until}
+	b.ask(ctx, func(ctx context.Context) error {
+		var noSteps, noKids error
+		r.Run, noSteps = reads.WithSteps(ctx, v.Client, stored)
+		r.Children, noKids = reads.Children(ctx, v.Client, r.Run)
+		return errors.Join(noSteps, noKids)
 	})
-	group.Go(func() (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
-	group.Go(func() error { return v.events(ctx, r) })
-	v.under(ctx, group, r, operator, until)
-	return group.Wait()
+	b.ask(ctx, func(ctx context.Context) (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
+	b.ask(ctx, func(ctx context.Context) error { r.NoEvents = v.events(ctx, r); return r.NoEvents })
+	v.under(ctx, b, r, operator)
+	err := group.Wait()
+	r.Missing = b.missing
+	return err
 }
 
 // under adds what there is to know of a run that has not ended: who is in line, and who drives it.
-func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, operator string, until time.Time) {
+func (v *View) under(ctx context.Context, b *beside, r *facts.Run, operator string) {
 	stored := r.Stored
 	if stored.Status != nil && stored.Status.CompletedAt != nil {
 		return
 	}
 	if waits(stored) && r.Unread == nil {
-		group.Go(func() error { return v.see(ctx, r, until) })
-		group.Go(func() error {
+		b.group.Go(func() error { return v.see(ctx, r, b.until) })
+		b.ask(ctx, func(ctx context.Context) error {
 			all, more, err := v.semaphores(ctx, semaphorePages)
 			if !more {
 				r.Semaphores = all
@@ -103,8 +133,10 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 			return err
 		})
 	}
-	group.Go(func() error {
-		if owner, err := reads.Owners(ctx, v.Client, operator, string(stored.UID)); err == nil { // most users may not see it
+	b.group.Go(func() error {
+		early, cancel := context.WithDeadline(ctx, b.until)
+		defer cancel()
+		if owner, err := reads.Owners(early, v.Client, operator, string(stored.UID)); err == nil { // most users may not see it
 			r.Owner = owner
 		}
 		return nil

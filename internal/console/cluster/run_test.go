@@ -102,3 +102,50 @@ func TestAPageThatIsOverIsNotShown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// mutations: fill that ends with the first question that has no answer makes this fail, and so does
+// one that gives a question all of the page's time, or keeps its error to itself.
+func TestARunIsShownWithoutWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	waits := queuedAPI(func(r *http.Request) (*http.Response, error) {
+		return answerOf(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{},"items":[]}`), nil
+	})
+	answers := map[string]transport{
+		"stalls": func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		},
+		"fails": func(r *http.Request) (*http.Response, error) {
+			return answerOf(r, http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","code":500}`), nil
+		},
+	}
+	for how, answer := range answers {
+		for _, what := range []string{"/lockpolicies", "/semaphores", "/events"} {
+			t.Run(what+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					view, err := NewView(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+						if strings.HasSuffix(r.URL.Path, what) {
+							return answer(r)
+						}
+						return waits(r)
+					})}, "jane")
+					if err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
+					defer cancel()
+					began, shown := time.Now(), false
+					err = view.Run(ctx, "team", "one", "syncopate-system", func(r *facts.Run) {
+						shown = true
+						if r.Run.Name != "one" || len(r.Missing) != 1 || (r.NoEvents != nil) != (what == "/events") {
+							t.Errorf("%s: missing %v, events %v", r.Run.Name, r.Missing, r.NoEvents)
+						}
+					})
+					if took := time.Since(began); err != nil || !shown || took > 8*time.Second {
+						t.Errorf("shown %t after %s: %v", shown, took, err)
+					}
+				})
+			})
+		}
+	}
+}

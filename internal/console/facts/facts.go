@@ -46,7 +46,8 @@ type Run struct {
 	Run        *v1alpha1.WorkflowRun // with the steps of the Workflow that it follows
 	Children   []v1alpha1.WorkflowRun
 	Policies   []v1alpha1.LockPolicy // nil: they may not be seen
-	Events     []corev1.Event        // the newest first; nil: they may not be seen
+	Events     []corev1.Event        // the newest first; nil: they may not be seen, or NoEvents says why
+	NoEvents   error                 // why the events could not be read
 	EventsLeft bool                  // there are older events
 	// EventsUnread says that there are more events than were read: these may not be the newest.
 	EventsUnread bool
@@ -55,6 +56,7 @@ type Run struct {
 	Unread       error                  // why there are no Others where the run waits for them; nil: they were read
 	Semaphores   []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
 	Owner        runview.Owner          // who drives the run
+	Missing      []error                // what else could not be read of it; nil: nothing
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.

@@ -197,14 +197,14 @@ func TestAListThatIsNotAllSaysSo(t *testing.T) {
 	}
 }
 
-// mutation: RunOf that says nothing of events that are left out makes this fail.
-func TestEventsThatAreLeftOutAreTold(t *testing.T) {
+// mutation: RunOf, or the page, that says nothing of what is left out makes this fail.
+func TestWhatIsLeftOutIsTold(t *testing.T) {
 	t.Parallel()
 	r := sample(t)
 	for _, step := range []struct {
 		set  func()
 		want string
-	}{{func() { r.EventsLeft = true }, "Older ones are left out"}, {func() { r.EventsUnread = true }, "newer ones may be missing"}} {
+	}{{func() { r.EventsLeft = true }, "Older ones are left out"}, {func() { r.EventsUnread = true }, "newer ones may be missing"}, {func() { r.Missing = []error{errors.New("list events: no")} }, "is not on this page: list events: no"}} {
 		step.set()
 		if text := written(t, Run, views.Page{Body: views.RunOf(r, now)}); !strings.Contains(text, step.want) {
 			t.Errorf("no %q", step.want)

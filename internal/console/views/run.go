@@ -29,8 +29,9 @@ type Run struct {
 	Inputs, Outputs      Value
 	Conditions           []Condition
 	Events               []Event
-	NoEvents             string // why there are none; "": there are
-	EventsNote           string // what is not shown of them; "": all are
+	NoEvents             string   // why there are none; "": there are
+	EventsNote           string   // what is not shown of them; "": all are
+	Missing              []string // what could not be read of it, and is not on the page
 	Can                  Can
 }
 
@@ -102,7 +103,13 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	}
 	page.Conditions = conditions(st, now)
 	page.Events, page.NoEvents = events(r.Events, now)
+	if r.NoEvents != nil {
+		page.NoEvents = "They could not be read."
+	}
 	page.EventsNote = eventsNote(r)
+	for _, err := range r.Missing {
+		page.Missing = append(page.Missing, text(err.Error()))
+	}
 	page.Can = can(run, st)
 	return page
 }

@@ -124,6 +124,17 @@ func TestARunWaitsThoughOthersCannotBeRead(t *testing.T) {
 	}
 }
 
+// mutation: RunOf that leaves Missing out, or says that events may not be seen, makes this fail.
+func TestAPageSaysWhatOfARunCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{}
+	why := errors.New("list events: no time")
+	page := views.RunOf(&facts.Run{Stored: run, Run: run, NoEvents: why, Missing: []error{why}}, now)
+	if !slices.Equal(page.Missing, []string{why.Error()}) || page.NoEvents != "They could not be read." {
+		t.Errorf("missing %q, events %q", page.Missing, page.NoEvents)
+	}
+}
+
 // mutation: seeOthers that takes the runs of one namespace for all makes this fail.
 func TestAPlaceAmongTheRunsOfOneNamespaceIsNotCalledOneOfAll(t *testing.T) {
 	t.Parallel()

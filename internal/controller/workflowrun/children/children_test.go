@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,6 +236,23 @@ func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing
 				t.Errorf("%v, %s", err, diff)
 			}
 		})
+	}
+}
+
+// A policy looks at how the names of runs begin: the dry run has to begin as the child does.
+//
+// mutation: checkAdoption that asks with another name makes this fail.
+func TestChildren_WhatAPolicyMakesOfANameIsCompared(t *testing.T) {
+	s := newSite(t, run(func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" }))
+	s.answer = func(_ context.Context, o client.Object) error {
+		if r, ok := o.(*v1alpha1.WorkflowRun); ok && strings.HasPrefix(r.Name+r.GenerateName, "p-c") {
+			r.Spec.WorkloadClass = "web"
+		}
+		return nil
+	}
+	seen, err := s.creates()
+	if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}, seen); diff != "" || err != nil {
+		t.Errorf("%v, %s", err, diff)
 	}
 }
 

@@ -275,7 +275,7 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 		return foreign("a run of this name exists, of tenant " + found.Status.Tenant), nil
 	}
 	want := childRun(parent, child)
-	want.Name, want.GenerateName = "", "dry-run-"
+	want.Name, want.GenerateName = "", child.Name+"-" // policies may look at how names begin
 	refusal := within(ctx, createTimeout, func(ctx context.Context) error { return c.Client.Create(ctx, want, client.DryRunAll, c.Owner) })
 	switch {
 	case refusal == nil && !alike(want.Spec, found.Spec):

@@ -30,8 +30,10 @@ type ChildRun struct {
 	// spec is that of the child, as in a WorkflowRun: workloadClass, activeDeadlineSeconds,
 	// finallyTimeoutSeconds, maxParallelSteps, steps, finally and outputs; or workloadClass and
 	// workflowRef, which is resolved when the child is first seen. It is taken as it is:
-	// expressions in it are the child's own. It is checked when the run at the top is first seen;
-	// what it may not have, or does not know, makes that run end as InvalidSpec.
+	// expressions in it are the child's own. It is checked as that of a WorkflowRun when the run at
+	// the top is first seen, enums and bounds of its fields included; what it may not have, or does
+	// not know, makes that run end as InvalidSpec. What webhooks, policies and the namespace say of
+	// the child is known when it is created.
 	// +required
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

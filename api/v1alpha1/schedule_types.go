@@ -176,8 +176,9 @@ type RunTemplate struct {
 	// +kubebuilder:validation:MaxLength=63
 	SlotInput string `json:"slotInput,omitempty"`
 	// spec is that of a WorkflowRun. It is checked, and refused with its fields in the condition
-	// Stalled, when the operator sees it first. Without ttlSecondsAfterFinished, suspend, shutdown
-	// and idempotencyKey: the history limits say which runs are kept.
+	// Stalled, when the operator sees it first. Without ttlSecondsAfterFinished, suspend, shutdown,
+	// idempotencyKey and startFrom: the history limits say which runs are kept, and each run is one
+	// of its own.
 	// +required
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -134,8 +134,10 @@ type Delay struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	Seconds *int32 `json:"seconds,omitempty"`
-	// until is the time to wait for, of the years 2000 to 9999 in UTC. One before the creation of
-	// the run is refused; one that has come when the step starts ends it at once.
+	// until is the time to wait for, of the years 2000 to 9999 in UTC. One that has come when the
+	// step starts ends it at once. One before the creation of the run is refused, but where many
+	// runs have the same steps: in those of a Workflow or a Schedule, with startFrom, and in a
+	// child run that is created later than it.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 }

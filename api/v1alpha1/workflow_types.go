@@ -111,7 +111,8 @@ type Parameter struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// required true refuses runs that do not give a value. Absent means false.
+	// required true refuses runs that do not give a value, unless there is a default. Absent means
+	// false.
 	// +optional
 	Required bool `json:"required,omitempty"`
 	// default is the value of runs that give none: any JSON value of the type. Absent: such runs

@@ -346,6 +346,62 @@ func TestADelayOfARunThatStartsFromAnotherMayBeOver(t *testing.T) {
 	}
 }
 
+// A value that a child run may not have ends a run at first sight. An operator that did not look
+// for it let runs begin: these go on, as their steps with it may never begin.
+//
+// mutations: initialize that validates the spec of a run that began; child without OutOfBounds.
+func TestARunThatBeganGoesOnThoughAChildRunMayNotHaveAValue(t *testing.T) {
+	run := newRun(newStep("a"), newStep("c", after("a"), childRun(`{"steps":[{"name":"w","onFailure":"continue","job":{"topic":"t"}}]}`, "")))
+	if first := decideAt(run, epoch, held(1)); outcomeOf(&first.Status) != "Failed/InvalidSpec" {
+		t.Errorf("at first sight: %s", outcomeOf(&first.Status))
+	}
+	fine := newRun(newStep("a"), newStep("c", after("a"), childRun(oneJob, "")))
+	began := decideAt(fine, epoch, held(1))
+	run.Status = &began.Status
+	out := decideAt(run, epoch.Add(time.Second), held(1))
+	if out.Status.CompletedAt != nil || out.Status.Phase != v1alpha1.RunRunning {
+		t.Errorf("it began: %s, %s", out.Status.Phase, outcomeOf(&out.Status))
+	}
+}
+
+// A template has the same time for all of its runs: the one that comes after that time is no
+// mistake of who makes it. A run whose steps are its own may be one.
+//
+// mutations: asCreated without workflowRef, without the Schedule, or with any owner,
+// make this fail.
+func TestADelayOfARunOfATemplateMayBeOver(t *testing.T) {
+	past := epoch.Add(-time.Second)
+	nested := fmt.Sprintf(`{"steps":[{"name":"w","delay":{"until":"%s"}}]}`, past.Format(time.RFC3339))
+	owned := func(version, kind string) func(*v1alpha1.WorkflowRun) {
+		return func(run *v1alpha1.WorkflowRun) {
+			owner := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "o", UID: "u-o", Controller: new(true)}
+			run.OwnerReferences = []metav1.OwnerReference{owner}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.WorkflowRun)
+		taken  bool
+	}{
+		"steps of its own": {func(*v1alpha1.WorkflowRun) {}, false},
+		"of a Workflow":    {func(run *v1alpha1.WorkflowRun) { run.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "w"} }, true},
+		"of a Schedule":    {owned(v1alpha1.GroupVersion.String(), "Schedule"), true},
+		"of another thing": {owned(v1alpha1.GroupVersion.String(), "LockPolicy"), false},
+		"of another group": {owned("example.org/v1", "Schedule"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("d", delayUntil(past)), newStep("c", childRun(nested, "")))
+			c.change(run)
+			out := decideAt(run, epoch, held(1))
+			if invalid := outcomeOf(&out.Status) == "Failed/InvalidSpec"; invalid == c.taken {
+				t.Errorf("%s: %s", outcomeOf(&out.Status), status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message)
+			}
+			if c.taken && len(out.Create) != 1 {
+				t.Errorf("creates %v", out.Create)
+			}
+		})
+	}
+}
+
 // Workflows that name each other would make as many runs as they have steps, on each level more.
 // mutation: nestOf that is always that of the top, or commitChild that does not say how many runs
 // may be below the child, makes this fail.

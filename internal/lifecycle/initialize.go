@@ -14,14 +14,22 @@ import (
 
 // asCreated is the run as it is validated. What a child waits for may have come since its root was
 // validated, and what a run with startFrom waits for since that other run was: its own creation is
-// no bound.
+// no bound. Neither is that of one of many runs that a template has: the time is that of all.
 func asCreated(d *draft) *v1alpha1.WorkflowRun {
-	if d.in.Parent == nil && d.run.Spec.StartFrom == nil {
+	if d.in.Parent == nil && d.run.Spec.StartFrom == nil && !ofTemplate(d.run) {
 		return d.run
 	}
 	run := *d.run
 	run.CreationTimestamp = metav1.Time{}
 	return &run
+}
+
+// ofTemplate says whether the run has its steps of a Workflow or of a Schedule. Whoever names a
+// Schedule as the owner of a run that he made himself gains no more than a Workflow gives him.
+func ofTemplate(run *v1alpha1.WorkflowRun) bool {
+	owner := metav1.GetControllerOf(run)
+	return run.Spec.WorkflowRef != nil ||
+		owner != nil && owner.APIVersion == v1alpha1.GroupVersion.String() && owner.Kind == "Schedule"
 }
 
 // unpermitted ends a run that may not run in its namespace; it says whether it did.

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -60,14 +61,32 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 	}
 }
 
-// run reads one run, with the steps of the Workflow that it follows.
+// run reads one run, with the steps of the Workflow that it follows, as far as they may be read.
 func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
+	run, c, err := a.shownRun(ctx, name)
+	if errors.Is(err, reads.ErrHidden) {
+		err = nil
+	}
+	return run, c, err
+}
+
+// shownRun is run, with an error beside the run if its steps may not be read.
+func (a *app) shownRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
 	run, c, err := a.storedRun(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	run, err = reads.WithSteps(ctx, c, run)
 	return run, c, err
+}
+
+// noteHidden notes that the steps of a run may not be read, and returns other errors.
+func (a *app) noteHidden(err error) error {
+	if !errors.Is(err, reads.ErrHidden) {
+		return err
+	}
+	a.note("%v", err)
+	return nil
 }
 
 // storedRun reads one run as it is stored.

@@ -149,9 +149,8 @@ func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "history POLICY", Short: "Show what became of the last candidates", Args: args(cobra.ExactArgs(1)),
-		Long: `Show what became of the last candidates, the latest last. Their content is in ControllerRevisions beside the operator:
-
-  kubectl -n syncopate-system get controllerrevisions -l syncopate.dev/lock-policy=POLICY -o yaml`,
+		Long: `Show what became of the last candidates, the latest last. Their content is in ControllerRevisions beside the operator, whose command
+it notes.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
@@ -168,6 +167,7 @@ func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 			for _, h := range p.Status.Rollout.History {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.Reason, h.EndedAt.UTC().Format(time.RFC3339), strings.Join(h.Changes, ", "))
 			}
+			a.note("Their content: kubectl -n %s get controllerrevisions -l %s=%s -o yaml", operatorNamespace, policy.LabelRevisions, policy.RevisionsLabel(p.Name))
 			return w.Flush()
 		},
 	}

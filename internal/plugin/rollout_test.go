@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 func rollingOut(phase v1alpha1.RolloutPhase) *v1alpha1.LockPolicy {
@@ -251,5 +252,22 @@ func TestACommandWhoseLastReadFailsNamesTheEdit(t *testing.T) {
 	out, _, err := p.call("rollout", "abort", "reports", "--wait", "0s")
 	if want := "the operator has not looked at generation 3 of lock policy reports yet; try again"; err == nil || !strings.Contains(err.Error(), want) || out != "" {
 		t.Errorf("printed %q, %v; want %q", out, err, want)
+	}
+}
+
+// A selector that has a name of more than 63 characters is refused by kubectl.
+//
+// mutation: a note with the name of the policy.
+func TestRollout_HistoryNamesTheLabelOfItsRevisions(t *testing.T) {
+	long := rollingOut("RolledBack")
+	long.Name = strings.Repeat("reports-", 10) + "x"
+	c := fakeCluster(t, long).Build()
+	p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+	want := "-l syncopate.dev/lock-policy=" + policy.RevisionsLabel(long.Name) + " -o yaml\n"
+	if _, note, err := p.call("rollout", "history", long.Name); err != nil || !strings.HasSuffix(note, want) || strings.Contains(note, long.Name) {
+		t.Errorf("%v, note %q, want %q", err, note, want)
+	}
+	if _, note, err := p.call("rollout", "history", long.Name, "-o", "json"); err != nil || note != "" {
+		t.Errorf("for programs: %v, note %q", err, note)
 	}
 }

@@ -31,19 +31,17 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 			if err := output(format, formatText, formatJSON); err != nil {
 				return err
 			}
-			run, c, err := a.run(cmd.Context(), given[0])
-			if err != nil {
+			run, c, err := a.shownRun(cmd.Context(), given[0])
+			if err = a.noteHidden(err); run == nil {
 				return err
 			}
-			kids, err := reads.Children(cmd.Context(), c, run)
-			if err != nil {
-				return err
-			}
+			kids, noKids := reads.Children(cmd.Context(), c, run)
+			unread := errors.Join(err, noKids) // told after the tree
 			tree := runview.TreeOf(run, a.Clock.Now(), kids...)
 			if format == formatJSON {
-				return a.writeJSON(tree)
+				return errors.Join(a.writeJSON(tree), unread)
 			}
-			return tree.Text(a.Out, a.Color)
+			return errors.Join(tree.Text(a.Out, a.Color), unread)
 		},
 	}
 	bindOutput(cmd, &format, formatText)
@@ -103,7 +101,7 @@ func (a *app) runSoon(ctx context.Context, name string) (whatOf, client.Client, 
 	run, noSteps := reads.WithSteps(ctx, soon{c}, run)
 	rules, noRules := reads.Policies(ctx, soon{c})
 	kids, noKids := reads.Children(ctx, soon{c}, run)
-	return whatOf{run, rules, kids, errors.Join(noSteps, noRules, noKids)}, c, ctx.Err()
+	return whatOf{run, rules, kids, errors.Join(a.noteHidden(noSteps), noRules, noKids)}, c, ctx.Err()
 }
 
 func (a *app) whyCommand() *cobra.Command {

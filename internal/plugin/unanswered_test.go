@@ -159,16 +159,18 @@ func TestWhyTellsOfARunWhoseSideQuestionsHaveNoAnswer(t *testing.T) {
 	}
 }
 
-func whyWithout(t *testing.T, kind string, fails func(ctx context.Context) error) {
-	asked := false
+// without is a cluster in which one kind cannot be read, beside the run itself.
+func without(t *testing.T, kind string, fails func(ctx context.Context) error) (c client.Client, asked *bool) {
+	t.Helper()
+	asked = new(bool)
 	away := func(ctx context.Context, object any, name string) error {
 		if fmt.Sprintf("%T", object) != kind || name == "r" {
 			return nil
 		}
-		asked = true
+		*asked = true
 		return fails(ctx)
 	}
-	c := fakeCluster(t, parentRun()).WithInterceptorFuncs(interceptor.Funcs{
+	return fakeCluster(t, parentRun()).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 			if err := away(ctx, object, key.Name); err != nil {
 				return err
@@ -181,13 +183,33 @@ func whyWithout(t *testing.T, kind string, fails func(ctx context.Context) error
 			}
 			return c.List(ctx, list, opts...)
 		},
-	}).Build()
+	}).Build(), asked
+}
+
+// mutation: tree that shows nothing where one of these cannot be read, or does not say so.
+func TestTreeShowsARunWhoseSideQuestionsHaveNoAnswer(t *testing.T) {
+	for _, kind := range []string{"*v1alpha1.WorkflowRun", "*v1.ControllerRevision"} {
+		t.Run(kind, func(t *testing.T) {
+			p := newPlugin(t)
+			c, _ := without(t, kind, func(context.Context) error { return apierrors.NewInternalError(errors.New("etcd is away")) })
+			p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+			out, _, err := p.call("tree", "r")
+			if err == nil || !strings.Contains(err.Error(), "etcd is away") || !strings.Contains(out, "below") {
+				t.Errorf("%q, %v", out, err)
+			}
+		})
+	}
+}
+
+func whyWithout(t *testing.T, kind string, fails func(ctx context.Context) error) {
+	t.Helper()
+	c, asked := without(t, kind, fails)
 	p := newPlugin(t)
 	p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
 	for _, format := range []string{"text", "json"} {
 		out, _, err := p.call("why", "r", "-o", format)
-		if !asked || err == nil || !strings.Contains(err.Error(), "etcd is away") || strings.Contains(err.Error(), "the API server does not answer") {
-			t.Errorf("asked: %t, error: %v", asked, err)
+		if !*asked || err == nil || !strings.Contains(err.Error(), "etcd is away") || strings.Contains(err.Error(), "the API server does not answer") {
+			t.Errorf("asked: %t, error: %v", *asked, err)
 		}
 		if !strings.Contains(out, "Running") || !strings.Contains(out, "kid") {
 			t.Errorf("it does not tell of the run:\n%s", out)

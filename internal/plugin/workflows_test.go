@@ -588,8 +588,9 @@ func TestTree_HasTheStepsOfTheRevision(t *testing.T) {
 	}
 	for name, s := range map[string]*starter{"seen": newStarter(t, w, r, run), "gone": newStarter(t, run), "hidden": newStarter(t, w, r, run)} {
 		s.hidden = name == "hidden"
-		if out := s.must("tree", "was"); !strings.Contains(out, "fetch") {
-			t.Errorf("%s:\n%s", name, out)
+		out, note, err := s.call("tree", "was")
+		if err != nil || !strings.Contains(out, "fetch") || (note != "") != s.hidden {
+			t.Errorf("%s: %v, note %q\n%s", name, err, note, out)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +40,7 @@ func judged(object client.Object) judgement {
 }
 
 // createdNow is a run as it would be created now: a delay until then has to be over later. What a
-// run with startFrom waits for may be over.
+// run with startFrom waits for may be over, as may what those of Workflows and Schedules do.
 func createdNow(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	if run.Spec.StartFrom != nil {
 		return run
@@ -80,7 +81,8 @@ func judgedSchedule(spec *v1alpha1.ScheduleSpec) judgement {
 	if err != nil {
 		return judgement{problems: append(problems, "spec.runTemplate.spec: "+err.Error())}
 	}
-	j := judgedRun(createdNow(&v1alpha1.WorkflowRun{Spec: run}), nil, "spec.runTemplate.spec.")
-	j.problems = append(problems, j.problems...)
+	const prefix = "spec.runTemplate.spec."
+	j := judgedRun(&v1alpha1.WorkflowRun{Spec: run}, nil, prefix)
+	j.problems = slices.Concat(problems, placed(dag.OutOfBounds(&run), prefix), j.problems)
 	return j
 }

@@ -83,7 +83,7 @@ func (s *Server) decide(ctx context.Context, v visit, what v1alpha1.ApprovalDeci
 	if err != nil {
 		return err
 	}
-	if run, err = reads.WithSteps(ctx, v.view.Client, run); err != nil {
+	if run, err = reads.WithSteps(ctx, v.view.Client, run); err != nil && !errors.Is(err, reads.ErrHidden) {
 		return err
 	}
 	comment := strings.TrimSpace(v.PostFormValue("comment"))

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // Kubernetes copies the labels of pods onto the ControllerRevisions of their DaemonSet.
@@ -20,7 +22,7 @@ func TestRevisionsOfADaemonSetAreLeftAlone(t *testing.T) {
 	for i := range maxRevisions {
 		if err := w.client.Create(t.Context(), &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: fmt.Sprint("workers-", i), Labels: map[string]string{LabelPolicy: polled},
+				Namespace: "default", Name: fmt.Sprint("workers-", i), Labels: map[string]string{policy.LabelRevisions: polled},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: polled, UID: "u"}},
 			},
 			Revision: int64(i), Data: runtime.RawExtension{Raw: []byte("{}")},
@@ -32,7 +34,7 @@ func TestRevisionsOfADaemonSetAreLeftAlone(t *testing.T) {
 	w.edit(fixed)
 	w.pass()
 	var kept appsv1.ControllerRevisionList
-	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: polled}); err != nil || len(kept.Items) <= maxRevisions {
+	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{policy.LabelRevisions: polled}); err != nil || len(kept.Items) <= maxRevisions {
 		t.Errorf("%d revisions are kept, %v; want %d of the DaemonSet, and those of the policy", len(kept.Items), err, maxRevisions)
 	}
 }

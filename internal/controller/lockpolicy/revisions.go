@@ -5,8 +5,6 @@ package lockpolicy
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
@@ -36,13 +35,6 @@ const keepPatience = 10 * time.Second
 // keepTimeout bounds one try to store a revision: a webhook may answer late, or never, and the
 // statuses of all policies wait for it.
 const keepTimeout = 3 * time.Second
-
-// maxLabel is the length of a label's value.
-const maxLabel = 63
-
-// LabelPolicy on a ControllerRevision names the LockPolicy whose it is; a name that is too long for
-// a label is cut, with a hash of it.
-const LabelPolicy = "syncopate.dev/lock-policy"
 
 // keepRevisions stores what status is about to name, so that history has the content of what is
 // long out of status. A refusal is no error: status has the content, and is written all the same.
@@ -163,7 +155,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 	}
 	made := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: labelOf(p) + "-" + rev.Name, Labels: map[string]string{LabelPolicy: labelOf(p)},
+			Namespace: r.Namespace, Name: policy.RevisionsLabel(p.Name) + "-" + rev.Name, Labels: map[string]string{policy.LabelRevisions: policy.RevisionsLabel(p.Name)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: p.Name, UID: p.UID,
 			}},
@@ -192,21 +184,11 @@ func contentOf(rev *v1alpha1.RolloutRevision) map[string]any {
 	return content
 }
 
-// labelOf names a policy in a label.
-func labelOf(p *v1alpha1.LockPolicy) string {
-	if len(p.Name) <= maxLabel {
-		return p.Name
-	}
-	sum := sha256.Sum256([]byte(p.Name))
-	hash := hex.EncodeToString(sum[:])[:hashLength]
-	return strings.TrimRight(p.Name[:maxLabel-1-hashLength], ".-") + "-" + hash
-}
-
 // revisionsOf are the revisions that are kept of policies of this name. They are owned by one: the
 // label is also on the ControllerRevisions of a DaemonSet whose pods have it.
 func (r *Reconciler) revisionsOf(ctx context.Context, p *v1alpha1.LockPolicy) ([]appsv1.ControllerRevision, error) {
 	var list appsv1.ControllerRevisionList
-	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
+	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{policy.LabelRevisions: policy.RevisionsLabel(p.Name)}); err != nil {
 		return nil, fmt.Errorf("list revisions: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(rev appsv1.ControllerRevision) bool {
@@ -233,7 +215,7 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, p *v1alpha1.LockPolicy,
 	})
 	for i := range max(0, len(list)-maxRevisions) {
 		rev := &list[i]
-		name := strings.TrimPrefix(rev.Name, labelOf(p)+"-")
+		name := strings.TrimPrefix(rev.Name, policy.RevisionsLabel(p.Name)+"-")
 		if names(next.Rollout, name) || p.Status != nil && names(p.Status.Rollout, name) {
 			continue
 		}

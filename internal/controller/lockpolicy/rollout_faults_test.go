@@ -371,7 +371,7 @@ func TestPoliciesWithLongNamesRollOut(t *testing.T) {
 				t.Errorf("%s of %+v", r.Phase, r.Candidate)
 			}
 			var kept appsv1.ControllerRevisionList
-			if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
+			if err := w.client.List(t.Context(), &kept, client.MatchingLabels{policy.LabelRevisions: policy.RevisionsLabel(p.Name)}); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(kept.Items); n < maxRevisions || n > maxRevisions+1 { // and the baseline

@@ -155,7 +155,7 @@ func TestACandidateThatIsNoWorseIsPromoted(t *testing.T) {
 		t.Errorf("a policy at rest is written (-before +after):\n%s", diff)
 	}
 	var kept appsv1.ControllerRevisionList
-	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: polled}); err != nil || len(kept.Items) != 2 {
+	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{policy.LabelRevisions: polled}); err != nil || len(kept.Items) != 2 {
 		t.Errorf("%d revisions are kept, %v; want baseline and candidate", len(kept.Items), err)
 	}
 }

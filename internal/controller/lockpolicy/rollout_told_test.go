@@ -22,6 +22,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -389,7 +390,7 @@ func TestRevisionsOfADeletedPolicyGoFirst(t *testing.T) {
 	for i := range maxRevisions {
 		if err := w.client.Create(t.Context(), &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: fmt.Sprint(polled, "-", i), Labels: map[string]string{LabelPolicy: polled},
+				Namespace: "default", Name: fmt.Sprint(polled, "-", i), Labels: map[string]string{policy.LabelRevisions: polled},
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: polled, UID: types.UID("gone"),
 				}},
@@ -406,7 +407,7 @@ func TestRevisionsOfADeletedPolicyGoFirst(t *testing.T) {
 		t.Error("the revision of the candidate is deleted")
 	}
 	var kept appsv1.ControllerRevisionList
-	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: polled}); err != nil || len(kept.Items) != maxRevisions {
+	if err := w.client.List(t.Context(), &kept, client.MatchingLabels{policy.LabelRevisions: polled}); err != nil || len(kept.Items) != maxRevisions {
 		t.Errorf("%d revisions are kept, %v; want %d", len(kept.Items), err, maxRevisions)
 	}
 }

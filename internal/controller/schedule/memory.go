@@ -32,7 +32,7 @@ type memory struct {
 	below   map[types.UID]look   // what was under way below runs that ended
 	tried   int64                // the generation of is
 	is      verdict              // what the API server said
-	again   time.Time            // when it is asked again; zero: after an edit
+	again   time.Time            // when it is asked again; zero: after an edit, it was accepted
 	checked int64                // the generation of wrong
 	wrong   string               // what is wrong with its steps
 	long    int64                // the generation that was to be validated
@@ -203,6 +203,29 @@ func (m *memory) nextLook(now time.Time) (wait time.Duration) {
 // learn keeps what the API server said of a generation.
 func (m *memory) learn(generation int64, is verdict, again time.Time) {
 	m.tried, m.is, m.again = generation, is, again
+}
+
+const (
+	// askPause is the wait before it is asked again whether the runs of a schedule would be refused
+	// that is held for that.
+	askPause = 10 * time.Minute
+	// asksPace is the time between two such questions about any schedules: a policy may refuse
+	// those of all namespaces.
+	asksPace = 100 * time.Millisecond
+	// longestAsk bounds that wait where very many are refused.
+	longestAsk = time.Hour
+)
+
+// nextAsk is when it is asked again about a schedule that is refused now.
+func (r *Reconciler) nextAsk(now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, paced := now.Add(askPause), r.lastAsk.Add(asksPace)
+	if paced.After(next) && paced.Sub(now) < longestAsk { // else the clock was set back
+		next = paced
+	}
+	r.lastAsk = next
+	return next
 }
 
 func newMemory(of types.UID) *memory {

@@ -59,7 +59,7 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	}
 	in.Stop = r.stops(s, runs)
 	is, err := r.refused(ctx, in, mem)
-	if is.forGood {
+	if is.holds {
 		in.Refused = is.why
 	} else {
 		in.Doubt = is.why
@@ -238,8 +238,9 @@ func lastEnded(runs []v1alpha1.WorkflowRun, now time.Time) (last *v1alpha1.Workf
 type verdict struct {
 	// why they would be refused; empty: they would not, as far as is known.
 	why string
-	// forGood says that only an edit, or another namespace, changes that.
-	forGood bool
+	// holds says that no slot is tried meanwhile. What the operator finds itself only an edit
+	// changes, or another namespace; about what a dry run found it asks again.
+	holds bool
 	// unasked says that nobody has answered yet.
 	unasked bool
 }
@@ -251,7 +252,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 	slot := someSlot(in)
 	run, err := runOf(s, slot, local(in, slot))
 	if err != nil {
-		return verdict{why: cut(err.Error()), forGood: true}, nil
+		return verdict{why: cut(err.Error()), holds: true}, nil
 	}
 	var ns corev1.Namespace
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
@@ -262,7 +263,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 		return verdict{}, err
 	}
 	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), wrong); why != "" {
-		return verdict{why: cut(why), forGood: true}, nil
+		return verdict{why: cut(why), holds: true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
 }
@@ -278,9 +279,10 @@ func someSlot(in schedule.Input) time.Time {
 }
 
 // dryRun asks the API server whether it would create a run. It is asked once for each generation,
-// and again where the answer may become another one without an edit. One that did so once may do so
-// again: a policy may be mended. The run has the name that it will have, as policies may look at
-// that, too. Where the name is taken, admission has accepted the run before.
+// and again where it refused that: a policy may be mended, and nobody edits the schedules that it
+// refused. Until then those that were never accepted are held, and asked about more seldom. The run
+// has the name that it will have, as policies may look at that, too. Where the name is taken,
+// admission has accepted the run before.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
 	if mem.tried == s.Generation && (mem.again.IsZero() || now.Before(mem.again)) {
@@ -291,8 +293,8 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		mem.learn(s.Generation, verdict{}, time.Time{})
-	case refusedForGood(err) && run.Spec.WorkflowRef == nil && !mem.answered(s):
-		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, name), forGood: true}, time.Time{})
+	case refusedForGood(err) && run.Spec.WorkflowRef == nil && (mem.is.holds || !mem.answered(s)):
+		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, name), holds: true}, r.nextAsk(now))
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
 		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one

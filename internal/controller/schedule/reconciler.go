@@ -66,6 +66,7 @@ type Reconciler struct {
 	waker    waker
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
+	lastAsk  time.Time // the latest time for which a question about a held schedule is planned
 }
 
 // Reconcile looks at one schedule when it is its namespace's turn: thousands of one namespace may

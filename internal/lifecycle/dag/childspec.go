@@ -103,6 +103,9 @@ func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	for _, problem := range problems {
 		v.add(field+".spec", "%s", bounds.Cut(problem, bounds.MaxMessageChars/2))
 	}
+	for _, problem := range OutOfBounds(&spec) {
+		v.problems = append(v.problems, field+"."+problem)
+	}
 	if len(problems) > 0 || spec.WorkflowRef != nil {
 		return
 	}

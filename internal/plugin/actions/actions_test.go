@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -91,8 +92,8 @@ func TestAgainTakesOverLabelsAndAnnotationsOfUsers(t *testing.T) {
 	}
 }
 
-// mutations: Again that does not look at finally, or AgainFrom that looks at delays, makes this
-// fail.
+// mutations: Again that does not look at finally, or into runs below runs, or AgainFrom that looks
+// at delays, makes this fail.
 func TestADelayThatIsOverIsNotBegunAgain(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -107,6 +108,18 @@ func TestADelayThatIsOverIsNotBegunAgain(t *testing.T) {
 	was.Spec.Finally = []v1alpha1.Step{of(now.Add(-time.Second))}
 	if _, err := Again(was, now); !isUseless(err) || !strings.Contains(err.Error(), "wait") || !strings.Contains(err.Error(), "1970-01-01T00:16:39Z") {
 		t.Errorf("a time that has passed: %v", err)
+	}
+	below := func(second int) v1alpha1.Step {
+		inner := fmt.Sprintf(`{"finally":[{"name":"late","delay":{"until":"1970-01-01T00:16:%dZ"}}]}`, second)
+		return v1alpha1.Step{Name: "inner", Run: &v1alpha1.ChildRun{Spec: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"steps":[{"name":"low","run":{"spec":%s}}]}`, inner)}}}
+	}
+	was.Spec.Finally, was.Spec.Steps = nil, []v1alpha1.Step{below(41)}
+	if _, err := Again(was, now); err != nil {
+		t.Errorf("a time to come, below: %v", err)
+	}
+	was.Spec.Steps = []v1alpha1.Step{below(39)}
+	if _, err := Again(was, now); !isUseless(err) || !strings.Contains(err.Error(), "inner/low/late") {
+		t.Errorf("a time that has passed, below: %v", err)
 	}
 	was.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &metav1.Time{Time: time.Unix(1, 0)}}
 	if _, err := AgainFrom(was); err != nil {

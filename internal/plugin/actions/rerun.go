@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -30,18 +31,36 @@ const ownPrefix = "syncopate.dev/"
 // Again is a run that does again what another one did, from the start; it is to be created. A run
 // that follows a Workflow is one of the revision that the other one had. The idempotency key is not
 // taken over, and neither are suspend and shutdown. A run whose delay has passed is refused, if the
-// steps are its own: it would be created and end as InvalidSpec.
+// steps are its own, or those of a run below it whose spec is in its own: it would be created and
+// end as InvalidSpec.
 func Again(was *v1alpha1.WorkflowRun, now time.Time) (*v1alpha1.WorkflowRun, error) {
 	next, err := again(was)
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range slices.Concat(next.Spec.Steps, next.Spec.Finally) {
-		if d := step.Delay; d != nil && d.Until != nil && d.Until.Time.Before(now) {
-			return nil, useless("step %s waits until %s, which has passed: create a run with another time", step.Name, d.Until.UTC().Format(time.RFC3339))
-		}
+	if step, until := passed(&next.Spec, now); step != "" {
+		return nil, useless("step %s waits until %s, which has passed: create a run with another time", step, until.UTC().Format(time.RFC3339))
 	}
 	return next, nil
+}
+
+// passed is the first step of a spec that waits for a time before now, and that time; "": none
+// does. One of a run below it has the names of the steps above in front, as in build/test. How deep
+// runs are nested is bounded by the size of a spec.
+func passed(spec *v1alpha1.WorkflowRunSpec, now time.Time) (step string, until time.Time) {
+	for _, s := range slices.Concat(spec.Steps, spec.Finally) {
+		if d := s.Delay; d != nil && d.Until != nil && d.Until.Time.Before(now) {
+			return s.Name, d.Until.Time
+		}
+		if s.Run == nil {
+			continue
+		}
+		below, _ := dag.ChildSpec(s.Run) // what is wrong with it is the operator's to say
+		if step, until := passed(&below, now); step != "" {
+			return s.Name + "/" + step, until
+		}
+	}
+	return "", time.Time{}
 }
 
 func again(was *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {

@@ -5,6 +5,7 @@ package reads
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,18 +16,24 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
+// ErrHidden is wrapped by the error of WithSteps if the steps may not be read.
+var ErrHidden = errors.New("you may not get it (controllerrevisions), and less is known of its steps")
+
 // WithSteps gives a run the steps of the Workflow that it follows. Where these may not be read, or
 // are gone, they are those of its status, of which less is known. So they are with an error, too.
+// That they are gone is none.
 func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
 		return run, nil
 	}
-	content, err := readable(ctx, c, run.Namespace, *run.Status.Workflow)
-	switch {
+	content, err := Revision(ctx, c, run.Namespace, *run.Status.Workflow)
+	switch is := run.Status.Workflow; {
+	case errors.Is(err, revisions.ErrGone):
+		return outlined(run), nil
+	case apierrors.IsForbidden(err):
+		return outlined(run), fmt.Errorf("revision %s of Workflow %s: %w", is.Revision, is.Name, ErrHidden)
 	case err != nil:
 		return outlined(run), err
-	case content == nil:
-		return outlined(run), nil
 	}
 	return content.Effective(run, content.WithDefaults(run.Spec.Inputs)), nil
 }

@@ -18,6 +18,9 @@ const (
 	// is in it until then: the library reads the map anew when a node says MOVED, not when none
 	// answers, and its own interval is a minute.
 	clusterReload = time.Second
+	// idleTime is how long a connection may be idle before it is replaced. What lies between may
+	// forget one after some minutes, as load balancers do, and tell nobody until it is used.
+	idleTime = time.Minute
 )
 
 // ClientConfig says where the lock store is and how to log in.
@@ -88,6 +91,7 @@ func (c ClientConfig) options() *redis.UniversalOptions {
 		ReadTimeout:           callTimeout,
 		WriteTimeout:          callTimeout,
 		PoolTimeout:           callTimeout,
+		ConnMaxIdleTime:       idleTime,
 		// Nothing is asked of the server at connect but to log in: fewer rights for the ACL user,
 		// fewer round trips.
 		DisableIdentity:          true,

@@ -73,6 +73,9 @@ func TestClientSettings(t *testing.T) {
 			t.Errorf("%s timeout is %s; want 1 s", name, timeout)
 		}
 	}
+	if got.ConnMaxIdleTime != time.Minute {
+		t.Errorf("a connection may be idle for %s; want a minute", got.ConnMaxIdleTime)
+	}
 	if got.Username != "locks" || got.Password != "secret" || got.PoolSize != 64 {
 		t.Errorf("user %s, pool %d", got.Username, got.PoolSize)
 	}

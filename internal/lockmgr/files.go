@@ -102,7 +102,11 @@ func (c ClientConfig) dialTLS(ctx context.Context, network, addr string) (net.Co
 		return nil, err
 	}
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: callTimeout}, Config: config}
-	return d.DialContext(ctx, network, addr)
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return watched(conn), nil
 }
 
 // credentials is Login for go-redis.

@@ -5,6 +5,8 @@ package ownership
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,7 +96,11 @@ func TestWhoIsRefusedIsToldWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = decode(o, here)
-	for _, want := range []string{`"old"`, `"syncopate"`, "ConfigMap ns/syncopate-ownership", "give all replicas", "delete it"} {
+	page, pageErr := os.ReadFile(filepath.Join("..", "..", "docs", "install.md"))
+	if pageErr != nil || !strings.Contains(string(page), "\n## Another prefix, or another NATS\n") {
+		t.Errorf("the page that it names has no such heading (error %v)", pageErr)
+	}
+	for _, want := range []string{`"old"`, `"syncopate"`, "ConfigMap ns/syncopate-ownership", "give all replicas", "docs/install.md, Another prefix, or another NATS"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %q", want, err)
 		}

@@ -95,7 +95,7 @@ func decode(object *corev1.ConfigMap, s scope) (rules.Effective, error) {
 		return rules.Effective{}, fmt.Errorf("%w: ConfigMap %s/%s is of %q, and this replica of %q", errForeign, object.Namespace, ObjectName, d.Installation, s.installation)
 	case d.Prefix != s.prefix:
 		return rules.Effective{}, fmt.Errorf("%w: ConfigMap %s/%s is of replicas with --nats-prefix %q, and this one has %q: "+
-			"give all replicas of a namespace the same, or, if none has the other any more, delete it", ErrOtherInstallation, object.Namespace, ObjectName, d.Prefix, s.prefix)
+			"give all replicas of a namespace the same. What is in the streams of the other prefix is not carried over: before you delete the ConfigMap see docs/install.md, Another prefix, or another NATS", ErrOtherInstallation, object.Namespace, ObjectName, d.Prefix, s.prefix)
 	}
 	return d.effective()
 }

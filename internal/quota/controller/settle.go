@@ -299,7 +299,7 @@ func takeAll(ctx context.Context, k *Controller, v *view, at store.Key, limits s
 // at again and again.
 func takeBack(ctx context.Context, k *Controller, t taking, run fact) error {
 	now, err := k.mark(ctx, run, k.newID())
-	if resyncs.Refused(err) {
+	if resyncs.Unmarked(err) {
 		k.log.Info("A run may not be changed, so it keeps a slot, or a place in line, that it does not use", "run", run.name.String(), "cause", err.Error())
 		return nil
 	}

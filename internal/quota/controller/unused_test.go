@@ -4,6 +4,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,15 +65,17 @@ func TestWhatIsNotUsedGoesToOthers(t *testing.T) {
 		w.looksAgain()
 		w.holds(runs(run), nil)
 	})
-	t.Run("a slot of a run that may not be changed", func(t *testing.T) {
-		w, run := granted(t)
-		frozen := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "a webhook denied it"}}
-		w.boss.refusePatch = []error{frozen, frozen}
-		w.looksAgain() // no error: it would have all quotas looked at again and again
-		w.holds(runs(run), nil)
-		w.boss.looks()
-		w.holds(nil, nil)
-	})
+	for code, patches := range map[int32]int{400: 2, 404: 3, 409: 3} { // the last ones are tried several times
+		t.Run(fmt.Sprint("a slot of a run that may not be changed, by code ", code), func(t *testing.T) {
+			w, run := granted(t)
+			frozen := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "a webhook denied it"}}
+			w.boss.refusePatch = slices.Repeat([]error{frozen}, patches)
+			w.looksAgain() // no error: it would have all quotas looked at again and again
+			w.holds(runs(run), nil)
+			w.boss.looks()
+			w.holds(nil, nil)
+		})
+	}
 	t.Run("the turn in line", func(t *testing.T) {
 		w := newWorld(t)
 		w.policy("batch", 1)

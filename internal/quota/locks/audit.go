@@ -43,6 +43,7 @@ type belowOf func(ticket string) bool
 //	run is not in the view     unknown                         unknown
 //	run or step over           drop                            drop
 //	the same, a child is not   nothing                         nothing
+//	needs a newer operator     nothing                         places
 //	held by status             as it should be                 nothing                        missing
 //	not, at a newer version    drop: nobody can write it
 //	not, at that version       idle: wake; see controller
@@ -80,6 +81,7 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding, below belowOf)
 	}
 	p, declared := run.part(ticket)
 	switch {
+	case run.unread(): // it may be a hold that this version does not see, and a run that it does not write
 	case p.Over && below(ticket):
 	case p.Over || !declared && run.begun():
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
@@ -96,6 +98,7 @@ func (f *findings) place(runs map[types.UID]fact, w store.Waiter, below belowOf)
 	ticket := w.Ticket.ID
 	run, known := runs[uidOf(ticket)]
 	p, _ := run.part(ticket)
+	p.Over = p.Over && !run.unread()
 	switch {
 	case !known:
 		f.unknown = append(f.unknown, ticket)

@@ -41,7 +41,7 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	switch {
 	case err == nil || c.isGone(ctx, o):
 		return nil
-	case resyncs.Refused(err):
+	case resyncs.Unmarked(err):
 		c.sayRefused(w.Run, lock, err)
 		return nil
 	}

@@ -71,8 +71,9 @@ type Controller struct {
 	refused time.Time       // when it was last said that a run may not be cancelled
 
 	// Used by resyncs only.
-	idle    map[string]time.Time    // since when a ticket has what status does not say
-	unknown map[types.UID]time.Time // since when the cache does not know a run that has tickets
+	idle     map[string]time.Time    // since when a ticket has what status does not say
+	refusals map[types.UID]time.Time // when a run could last not be marked, to take what it has
+	unknown  map[types.UID]time.Time // since when the cache does not know a run that has tickets
 }
 
 // New makes a Controller. It asks nobody anything before the first call.
@@ -92,7 +93,7 @@ func New(o Options) *Controller {
 	return &Controller{
 		store: o.Store, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
-		kicks:  resyncs.NewKicks(), idle: map[string]time.Time{},
+		kicks:  resyncs.NewKicks(), idle: map[string]time.Time{}, refusals: map[types.UID]time.Time{},
 	}
 }
 

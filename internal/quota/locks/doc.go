@@ -60,10 +60,13 @@
 // two seconds whether the data is lost, whichever replica has found out.
 //
 // A run that may not be marked, by somebody's word, keeps what it may have been granted: what its
-// status holds, and all locks of what is not over and holds nothing. It is one hold for all items
-// of a step, with all permits of a semaphore. A resync takes what status does not have once the run
-// may be marked, and leaves it until then. Which locks those are the run says, or the revision that
-// it follows. Where a key is an expression, or no revision is pinned, nobody can say, and all locks
+// status holds, and all locks of what may have begun, is not over and holds nothing. It is one hold
+// for all items of a step, with all permits of a semaphore. Such a hold is reserved: others wait
+// for it, whatever onBusy says, and nobody is cancelled for it. A resync takes what status does not
+// have once the run may be marked, and leaves it until then; a run that was refused is tried again
+// after two minutes. A run that needs a newer operator is not marked, and is such a run, too; a
+// resync takes nothing from it. Which locks those are the run says, or the revision that it
+// follows. Where a key is an expression, or no revision is pinned, nobody can say, and all locks
 // stay shut: none is given on doubt. The run is not told of this hold when it asks: it may only
 // have waited, and another may hold the lock. A suspended run was granted nothing. (The model has
 // no such runs.)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,9 @@ import (
 
 // errUnknownLocks is why a rebuild cannot go on beside a run that may not be marked.
 var errUnknownLocks = errors.New("which locks it may have been granted before their data was lost is not known")
+
+// errNewer is why a run is not marked that an operator of an older version leaves alone.
+var errNewer = errors.New("it needs a newer operator, and this one does not write it")
 
 // unmarked is a run that may not be marked, because of cause, with the locks that it may have been
 // granted before the loss: what was granted may be written once the run may be changed. Others do
@@ -67,7 +71,8 @@ func withSteps(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (*
 }
 
 // grantable is what a run may have been granted that its status does not say, without fences: all
-// locks of what is not over and holds nothing.
+// locks of what may begin, is not over and holds nothing. A lock with a name that no lock can have
+// was never granted.
 func grantable(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (all []store.Holding, err error) {
 	f := factOf(run)
 	note := func(part string, requests []v1alpha1.LockRequest) {
@@ -79,7 +84,7 @@ func grantable(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (a
 		all = append(all, h)
 	}
 	note("", run.Spec.Locks)
-	for _, s := range slices.Concat(run.Spec.Steps, run.Spec.Finally) {
+	for _, s := range mayBegin(run) {
 		note(s.Name, s.Locks)
 		if s.ForEach == nil || len(s.ForEach.Locks) == 0 || PartOf(run, s.Name).Over {
 			continue
@@ -90,7 +95,7 @@ func grantable(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (a
 			err = errors.Join(err, c.whole(ctx, h.Locks))
 		}
 	}
-	return all, err
+	return slices.DeleteFunc(all, func(h store.Holding) bool { return len(h.Locks) == 0 }), err
 }
 
 // nextItem is an item of a step that has not begun: it stands for all that may have been granted
@@ -121,7 +126,10 @@ func (c *Controller) whole(ctx context.Context, held []store.Hold) error {
 	return nil
 }
 
-// plain are locks whose names are no matter of expressions.
+// lockText is what a key, or the name of a mutex, has to be.
+var lockText = regexp.MustCompile(`^[A-Za-z0-9._:/@+=-]{1,128}$`)
+
+// plain are locks whose names are no matter of expressions; none if one of them cannot be had.
 func plain(namespace string, requests []v1alpha1.LockRequest) (all []store.Hold, err error) {
 	for _, r := range requests {
 		name := r.Semaphore + "/" + r.Key
@@ -130,6 +138,9 @@ func plain(namespace string, requests []v1alpha1.LockRequest) (all []store.Hold,
 		}
 		if strings.Contains(name, "$") {
 			return nil, fmt.Errorf("%w: %.140q is an expression", errUnknownLocks, name)
+		}
+		if text := r.Mutex + r.Key; text != "" && !lockText.MatchString(text) {
+			return nil, nil
 		}
 		h := store.Hold{Name: name, Permits: 1}
 		if r.Permits != nil {

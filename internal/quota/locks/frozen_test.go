@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,9 +24,12 @@ type freezer struct {
 	client.Client
 	name string // "": of none
 	code int32
+
+	patches atomic.Int32 // of any run
 }
 
 func (f *freezer) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	f.patches.Add(1)
 	if o.GetName() == f.name {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: f.code, Message: "a policy denied it"}}
 	}
@@ -166,10 +170,45 @@ func TestARunThatMayNotBeMarkedIsNotGivenWhatAnotherHolds(t *testing.T) {
 	}
 }
 
+// Others may only wait for what a frozen run may have been granted: it may hold nothing, and a
+// refusal, or to be cancelled, is for good.
+//
+// mutation: fenced that enters holds which are not reserved.
+func TestNobodyEndsForWhatARunMayHaveBeenGranted(t *testing.T) {
+	for _, kind := range []v1alpha1.OnBusy{v1alpha1.OnBusyDropNewest, v1alpha1.OnBusyCancelOldest} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := newSite(t)
+			s.semaphore("s", 1, kind)
+			r, lock := s.replica(), "s/k"
+			must(t, r.Resync(t.Context()))
+			frozen := s.with(v1alpha1.WorkflowRunSpec{Steps: steps(v1alpha1.LockRequest{Semaphore: "s", Key: "k"})})
+			f := r.freezes(frozen.Name, 403)
+			s.server.FlushAll()
+			must(t, r.Resync(t.Context()))
+			other := s.run("other", nil)
+			r.takes(other, lock, store.LocksWaiting)
+			f.name = ""
+			r.takes(other, lock, store.LocksWaiting)
+			if now := s.get(frozen.Name); now.Spec.Shutdown != "" {
+				t.Errorf("shutdown %s, for a lock that it never held", now.Spec.Shutdown)
+			}
+			for range 2 {
+				s.clock.Step(idleTime)
+				must(t, r.Resync(t.Context()))
+			}
+			r.takes(other, lock, store.LocksHeld)
+		})
+	}
+}
+
 // semaphore makes one.
-func (s *site) semaphore(name string, permits int32) {
+func (s *site) semaphore(name string, permits int32, busy ...v1alpha1.OnBusy) {
 	s.t.Helper()
-	must(s.t, s.client.Create(s.t.Context(), &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SemaphoreSpec{Permits: permits}}))
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SemaphoreSpec{Permits: permits}}
+	for _, kind := range busy {
+		sem.Spec.OnBusy = kind
+	}
+	must(s.t, s.client.Create(s.t.Context(), sem))
 }
 
 // items makes a run whose items have locks.
@@ -203,22 +242,29 @@ func TestARunThatMayNotBeMarkedKeepsAllShutIfItsLocksAreNotKnown(t *testing.T) {
 	}
 }
 
-// mutation: takeBack that hands on the error: all locks would be looked at each second.
+// mutations: taking that hands on the error: all locks would be looked at each second; one that
+// takes the code of a conflict, or of a run that is gone, for no refusal.
 func TestAHoldOfARunThatMayNotBeMarkedIsNoErrorOfAResync(t *testing.T) {
-	s := newSite(t)
-	r, lock := s.replica(), "mutex:"+s.ns+"/m"
-	must(t, r.Resync(t.Context()))
-	frozen, next := s.run("frozen", nil), s.run("next", nil)
-	r.takes(frozen, lock, store.LocksHeld)
-	f := r.freezes("frozen", 403)
-	for range 3 {
-		must(t, r.Resync(t.Context()))
-		s.clock.Step(idleTime)
+	for _, code := range []int32{403, 404, 409} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			s := newSite(t)
+			r, lock := s.replica(), "mutex:"+s.ns+"/m"
+			must(t, r.Resync(t.Context()))
+			frozen, next := s.run("frozen", nil), s.run("next", nil)
+			r.takes(frozen, lock, store.LocksHeld)
+			f := r.freezes("frozen", code)
+			for range 3 {
+				must(t, r.Resync(t.Context()))
+				s.clock.Step(idleTime)
+			}
+			r.takes(next, lock, store.LocksWaiting)
+			f.name = ""
+			s.clock.Step(refusalTime)
+			for range 2 {
+				must(t, r.Resync(t.Context()))
+				s.clock.Step(idleTime)
+			}
+			r.takes(next, lock, store.LocksHeld)
+		})
 	}
-	r.takes(next, lock, store.LocksWaiting)
-	f.name = ""
-	must(t, r.Resync(t.Context()))
-	s.clock.Step(idleTime)
-	must(t, r.Resync(t.Context()))
-	r.takes(next, lock, store.LocksHeld)
 }

@@ -94,21 +94,33 @@ func (r *rebuilding) runs(ctx context.Context) (runs []fact, err error) {
 		}
 		for i := range page.Items {
 			if run := &page.Items[i]; HasLocks(run) && (run.Status == nil || run.Status.CompletedAt == nil) {
-				runs = append(runs, fact{uid: run.UID, name: client.ObjectKeyFromObject(run)})
+				runs = append(runs, fact{uid: run.UID, name: client.ObjectKeyFromObject(run), newer: run.NeedsNewer() > 0})
 			}
 		}
 	}
 	return runs, nil
 }
 
-// count marks a run, and adds what it holds. One that may not be marked keeps what it may have been
-// granted: see unmarked.
-func (r *rebuilding) count(ctx context.Context, run fact) error {
-	now, err := r.mark(ctx, run, r.id)
-	var granted []store.Holding
-	if resyncs.Unmarked(err) {
-		now, granted, err = unmarked(ctx, r.Controller, run, err)
+// marks marks a run. One that may not be marked, or that needs a newer operator, keeps what it may
+// have been granted: see unmarked.
+func (r *rebuilding) marks(ctx context.Context, run fact) (now *fact, granted []store.Holding, err error) {
+	newer := fmt.Errorf("run %s: %w", run.name, errNewer)
+	if run.newer {
+		return unmarked(ctx, r.Controller, run, newer)
 	}
+	now, err = r.mark(ctx, run, r.id)
+	switch {
+	case resyncs.Unmarked(err):
+		return unmarked(ctx, r.Controller, run, err)
+	case now != nil && now.unread(): // since the list
+		return unmarked(ctx, r.Controller, run, newer)
+	}
+	return now, nil, err
+}
+
+// count adds what a run holds once it is marked.
+func (r *rebuilding) count(ctx context.Context, run fact) error {
+	now, granted, err := r.marks(ctx, run)
 	if err != nil || now == nil {
 		return err
 	}
@@ -125,13 +137,12 @@ func (r *rebuilding) count(ctx context.Context, run fact) error {
 }
 
 // fenced adds what runs may have been granted that may not be marked, with new fences: what those
-// had nobody knows. Such a run is not told that it holds this if it asks: others may hold it, too,
-// and it may only have waited. For that, each has one lock that nobody asks for.
+// had nobody knows. They are reserved: such a run may only have waited, and another may hold them.
 func (r *rebuilding) fenced() {
 	for _, h := range r.granted {
 		r.fence = max(r.fence+1, r.clock.Now().UnixMilli())
 		h.Fence = r.fence
-		h.Locks = append(h.Locks, store.Hold{Name: mutexPrefix + ":" + h.Ticket.ID, Permits: 1}) // no user's mutex begins so
+		h.Locks = store.Reserved(h.Locks)
 		r.holds = append(r.holds, h)
 	}
 }

@@ -100,6 +100,7 @@ type fact struct {
 	tree      string
 	version   string
 	suspended bool // or left alone, because it needs a newer operator
+	newer     bool // see unread
 	finished  bool
 	tickets   map[string]Part // of TicketsOf
 	parts     []string        // see partsOf
@@ -109,6 +110,10 @@ type fact struct {
 // begun says whether status names the steps. Before that a run of a Workflow has tickets that it
 // does not declare: its first locks are taken for the write that names its steps.
 func (f fact) begun() bool { return f.status != nil && len(f.status.Steps) > 0 }
+
+// unread says whether a newer operator wrote what a run says of its parts, so that it may hold what
+// this one does not read. That a run has ended all can read.
+func (f fact) unread() bool { return f.newer && !f.finished }
 
 // NeverHas says that a run never has a ticket again: what it says of it does not change back.
 func NeverHas(run *v1alpha1.WorkflowRun, ticket string) bool {
@@ -122,7 +127,8 @@ func PartsOfTickets(run *v1alpha1.WorkflowRun) func(ticket string) (p Part, decl
 	f := factOf(run)
 	return func(ticket string) (Part, bool, bool) {
 		p, declared := f.part(ticket)
-		return p, declared, p.Over || !declared && f.begun()
+		p.Over = p.Over && !f.unread()
+		return p, declared, p.Over || !declared && f.begun() && !f.unread()
 	}
 }
 
@@ -163,7 +169,7 @@ func childrenOf(st *v1alpha1.WorkflowRunStatus, part string) (all []v1alpha1.Chi
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, tree: TreeOf(run), version: run.ResourceVersion,
-		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
+		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, newer: run.NeedsNewer() > 0, tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
 	}
 	f.finished = f.status != nil && f.status.CompletedAt != nil
 	for _, ticket := range TicketsOf(run) {

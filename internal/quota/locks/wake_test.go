@@ -211,6 +211,8 @@ func TestACancelThatIsRefusedAsksForNoResync(t *testing.T) {
 		"a webhook that gives no reason": {
 			&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "admission webhook denied the request"}}, 0,
 		},
+		"a webhook with the code of a conflict":         {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "denied"}}, 0},
+		"a webhook with the code of a run that is gone": {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 404, Message: "denied"}}, 0},
 		"no room":             {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), 0},
 		"an API that is away": {apierrors.NewServiceUnavailable("away"), 1},
 	} {

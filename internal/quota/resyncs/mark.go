@@ -164,7 +164,7 @@ func Refused(err error) bool {
 
 // Unmarked says, of an error of Mark, that the run may not be marked, by somebody's word. A webhook
 // may also say so with the code of a conflict, or of a run that is gone; it was tried several times
-// then.
+// then. So it says of any patch that names no version, of a run that is there.
 func Unmarked(err error) bool {
 	return Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }

@@ -297,9 +297,12 @@ func (t *Table) begin(w store.Want) {
 	}
 }
 
-// full says whether a lock has no room, or its rate lets none begin.
+// full says whether a lock has no room, also without what is reserved, or its rate lets none begin.
 func (t *Table) full(w store.Want) bool {
-	return t.Used(w.Name)+w.Permits > w.Limit || t.tooSoon(w, 0)
+	if used := t.Used(w.Name); used+w.Permits > w.Limit {
+		return used-t.Used(store.ReservedPrefix+w.Name)+w.Permits > w.Limit
+	}
+	return t.tooSoon(w, 0)
 }
 
 // tooSoon says whether no hold of a lock may begin, if more are about to.

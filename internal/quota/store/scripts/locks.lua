@@ -4,7 +4,7 @@
 -- KEYS[1] holds: a hash, with the epoch, and ':fence', the last fence that was given
 --           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
 --           ':opened'     -> when the data was opened, ms
---           'u' .. lock   -> permits that are held of it
+--           'u' .. lock   -> permits that are held of it; of its companion: that are reserved
 --           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits, but not for more than there is
 -- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered, :rate> <lock> ...'
@@ -69,6 +69,24 @@ end
 
 local function used(name)
   return tonumber(redis.call('HGET', holds, 'u' .. name) or '0')
+end
+
+-- A hold is reserved where nobody knows whether its ticket was granted it: each of its locks has a companion, whose name begins so, with
+-- as many permits. No lock that is asked for begins so.
+local companion = 'mutex::'
+
+-- How many permits of a lock are reserved, of those that are used.
+local function reserved(name)
+  return used(companion .. name)
+end
+
+local function isreserved(h)
+  for _, l in ipairs(h.locks) do
+    if string.sub(l.name, 1, #companion) == companion then
+      return true
+    end
+  end
+  return false
 end
 
 local function count(name, permits)

@@ -32,9 +32,10 @@ for i = 2, #ARGV, 2 do
   if h and (seen == '' or h.version < seen) then
     quit(ticket, h)
     freed = freed + 1
+    local over = seen == '' and not isreserved(h) -- else nobody may have held it
     for _, l in ipairs(h.locks) do
       touch(l.name)
-      if seen == '' then -- a fence is not below the milliseconds of its hold
+      if over then -- a fence is not below the milliseconds of its hold
         ended[#ended + 1] = l.name
         ended[#ended + 1] = string.format('%.0f', math.max(0, present() - tonumber(h.fence)))
       end

@@ -151,9 +151,15 @@ if not lock then
   return finish(answer('held', fence))
 end
 
+-- Whether a lock is busy. What is reserved is held by nobody, as far as is known: who would find room beside the others waits.
+local function busy(w)
+  local ok, _, rest = fits({w}, {}, {})
+  return not ok and (rest ~= nil or used(w.name) - reserved(w.name) + w.permits > w.limit)
+end
+
 local superseded = {}
 for _, w in ipairs(wants) do
-  if w.busy == 'DropNewest' and not fits({w}, {}, {}) then
+  if w.busy == 'DropNewest' and busy(w) then
     leave(ticket)
     touch(mine and wants or {})
     return finish(answer('LockBusy', nil, w))
@@ -202,18 +208,19 @@ end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
 a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
 -- One that can never have its locks, as a limit was lowered, cancels nobody. Nor does a run itself, or another of its tree: that may be
--- the one that it is below.
+-- the one that it is below. Whoever has locks reserved is not cancelled either: it may never have held them. Where what is reserved leaves no
+-- room the end of others is of no use.
 local uid = string.match(ticket, '^[^/]+')
 for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
-  if w.busy == 'CancelOldest' and w.permits <= w.limit and over > 0 then
+  if w.busy == 'CancelOldest' and reserved(w.name) + w.permits <= w.limit and over > 0 then
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
       if over <= 0 then
         break
       end
       local other = string.match(m, '^.* (%S+)$')
       local h = string.match(other, '^[^/]+') ~= uid and hold(other)
-      if h and h.tree ~= tree then
+      if h and h.tree ~= tree and not isreserved(h) then
         a[11][#a[11] + 1] = other
         a[11][#a[11] + 1] = h.run
         for _, l in ipairs(h.locks) do

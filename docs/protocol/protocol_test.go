@@ -199,8 +199,9 @@ func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
 	}
 }
 
-// mutations: a DecodeResult that reads an int64 refuses "a wait with a fraction of 0", which is an
-// integer for the schema, or "a size with a fraction of 0". A schema that does not ask for an
+// mutations: a DecodeResult that takes a member of another case, which is an unknown one, refuses
+// "an error beside its like". One that reads an int64 refuses "a wait with a fraction of 0", which
+// is an integer for the schema, or "a size with a fraction of 0". A schema that does not ask for an
 // object in error takes "failed with null", and one that takes a null for a reference refuses "an
 // output beside nulls".
 func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
@@ -211,6 +212,8 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	}{
 		"an output of any type":        {`{"status":"Succeeded","output":[1]}`, true},
 		"fields of a later version":    {`{"status":"Succeeded","later":1}`, true},
+		"an error beside its like":     {`{"status":"Succeeded","output":{"rows":3},"Error":""}`, true},
+		"a name in capitals":           {`{"Status":"Succeeded"}`, false},
 		"retry without an error":       {`{"status":"Retry","retryAfterMillis":0}`, true},
 		"no status":                    {`{}`, false},
 		"a status nobody knows":        {`{"status":"Done"}`, false},

@@ -3,12 +3,12 @@
 // codes of errors, publishing again without doing the job again, whole numbers beyond 2^53, which come out changed. npm ci, then NATS_URL=... node short.mjs [topic]
 import { headers } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
+import { text } from "./json.mjs";
 import { leave, prefix, start, stream } from "./nats.mjs";
 
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
 let stopping = false; const topic = process.argv[2] ?? "demo.node", nc = await start(() => { stopping = true; }), js = jetstream(nc);
 const failed = (message, code = "Error", final = false) => JSON.stringify({ status: "Failed", error: { code, message }, final });
-const finite = (_, n) => { if (typeof n !== "number" || Number.isFinite(n)) return n; throw new Error(`${n} has no JSON form`); };
 
 async function work(m, ackWait) {
   const get = (name) => m.headers?.get(name) ?? "", id = get("Nats-Msg-Id"), reply = get("Syncopate-Reply"), token = get("Syncopate-Token");
@@ -18,8 +18,8 @@ async function work(m, ackWait) {
   const ping = setInterval(() => m.working(), Math.min(ackWait / 3, 60_000)), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
-    const result = await (async () => handle(m.json()))().then((output) => JSON.stringify({ status: "Succeeded", output }, finite))
-      .then((text) => Buffer.byteLength(text) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : text)
+    const result = await (async () => handle(m.json()))().then((output) => text({ status: "Succeeded", output }))
+      .then((json) => Buffer.byteLength(json) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : json)
       .catch((err) => failed(String(err?.message ?? err).slice(0, 2_000))).catch(() => failed("what the handler threw cannot be read"));
     await js.publish(reply, result, { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
     m.ack(); // only now: a worker that dies before loses nothing

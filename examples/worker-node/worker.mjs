@@ -4,15 +4,18 @@ import { headers } from "@nats-io/transport-node";
 import { JetStreamApiError, jetstream } from "@nats-io/jetstream";
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { text } from "./json.mjs";
 import { leave, prefix, start, stream } from "./nats.mjs";
 
 const topic = process.argv[2] ?? "demo.node";
-const concurrency = 4; // jobs at the same time
-const seconds = process.env.GRACE_SECONDS || "20"; // that they have after SIGTERM, some 15 less than the pod has
-if (!/^[0-9]{1,6}$/.test(seconds)) {
-  console.error("GRACE_SECONDS: want a whole number of seconds, 0 to 999999");
-  process.exit(2);
+function number(name, otherwise, pattern, want) { // of the environment
+  const said = process.env[name] || otherwise;
+  if (pattern.test(said)) return Number(said);
+  console.error(`${name}: want a whole number${want}`);
+  return process.exit(2);
 }
+const concurrency = number("CONCURRENCY", "4", /^[1-9][0-9]{0,2}$/, ", 1 to 999"); // jobs at the same time
+const seconds = number("GRACE_SECONDS", "20", /^[0-9]{1,6}$/, " of seconds, 0 to 999999"); // that they have after SIGTERM, some 15 less than the pod has
 const grace = 1_000 * Number(seconds);
 const mostInline = 64 << 10, chunk = 128 << 10; // bytes of an output in a result, and of a piece of a larger one
 const most = process.env.NO_OBJECT_STORE === "1" ? mostInline : 8 << 20; // bytes of an output at all; a confined worker has no object store
@@ -21,7 +24,8 @@ const log = (text) => console.error(`${topic}: ${text}`); // never a token, an i
 
 // The work. What a handler throws is a failure, with code and final if it has them; with a number as retryAfterMillis it is "not now",
 // rounded up to whole milliseconds.
-// signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock. traceparent is the parent of a span.
+// signal is aborted when nobody wants the result any more, and also at the end of the grace period. Then throw, do not return, unless the work
+// is done: what a handler returns is the output of a job that succeeded. If it throws, another worker begins the job anew. fences are those of the locks that protect the job, by lock. traceparent is the parent of a span.
 const echo = async (input) => ({ youSaid: input });
 async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences, traceparent) { // see docs/workers.md
   if (what === "sleep") await sleep(millis, undefined, { signal });
@@ -108,16 +112,6 @@ async function store(job, output) {
   return { name, digest: `sha256:${hex}`, size: output.length };
 }
 
-// text is an output as JSON, or undefined if there is none. What has no JSON form throws: JSON.stringify makes null or nothing of some of it.
-function text(output) {
-  const json = JSON.stringify(output, (_, value) => {
-    if (typeof value === "number" && !Number.isFinite(value)) throw new Error(`${value} has no JSON form`);
-    return value;
-  });
-  if (json === undefined && output !== undefined) throw new Error(`a ${typeof output} has no JSON form`);
-  return json;
-}
-
 const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", message }, final: true });
 
 // failed is the result of a job whose handler threw. To read what it threw may throw, too.
@@ -185,13 +179,18 @@ async function work(m, job) {
   return job.word;
 }
 
+// expired looks at the clock. It is said aloud: a wrong one here drops good jobs, and good work.
+function expired(job, what) {
+  const now = Date.now();
+  if (now < job.deadline) return false;
+  log(`${job.id}: ${what}, its deadline was ${new Date(job.deadline).toISOString()} and it is ${new Date(now).toISOString()}`);
+  return true;
+}
+
 async function take(m) {
   const job = read(m);
   if (!job) return m.term("not a job");
-  if (Date.now() >= job.deadline) { // said aloud: a wrong clock here drops good jobs
-    log(`${job.id}: dropped, its deadline was ${new Date(job.deadline).toISOString()} and it is ${new Date().toISOString()}`);
-    return m.ack();
-  }
+  if (expired(job, "dropped")) return m.ack();
   const first = running.get(job.id), place = `${m.seq} ${m.timestampNanos}`; // which all deliveries of a message have in common
   if (first) { // NATS was away, or has lost data
     log(`${job.id}: is at work here already`);
@@ -215,9 +214,9 @@ async function take(m) {
     ping = setTimeout(tell, pingEvery());
   };
   ping = setTimeout(tell, pingEvery());
-  const watch = () => { // looks again after the 24.8 days that a timer can have
-    const left = job.deadline - Date.now();
-    end = left > 0 ? setTimeout(watch, Math.min(left, 2 ** 31 - 1)) : job.stop("ack");
+  const watch = () => { // looks again each minute: a timer stands still while the machine sleeps, does not hear of a clock that is set, and has an end
+    if (expired(job, "stopped")) return job.stop("ack");
+    end = setTimeout(watch, Math.min(job.deadline - Date.now(), refresh));
   };
   watch();
   running.set(job.id, job);

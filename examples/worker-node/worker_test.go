@@ -122,7 +122,8 @@ const oddHandler = `({ way }) => {
     fraction: { retryAfterMillis: 1499.2 }, negative: { retryAfterMillis: -5 }, nan: { retryAfterMillis: NaN }, ever: { retryAfterMillis: Infinity },
     none: { retryAfterMillis: null, code: "X", message: "no", final: true }, date: { retryAfterMillis: "Wed, 21 Oct", message: "no" } };
   if (way in odd) throw odd[way];
-  return { number: 1n, infinite: [1 / 0], code: () => 1 }[way] ?? way; // which JSON does not have
+  return { number: 1n, infinite: [1 / 0], code: () => 1, symbol: [Symbol("a")], map: new Map([[1, 2]]), set: { a: new Set([1]) }, never: { a: new Date(NaN) }, hole: [1, undefined],
+    method: { a() {} }, promise: { a: Promise.resolve(1) }, half: ["a\ud800"], key: { "\udc00a": 1 }, absent: { a: undefined }, when: new Date(0), whole: "\ud83d\ude00" }[way] ?? way; // most of which JSON does not have
 }`
 
 // No job is delivered twice.
@@ -131,9 +132,8 @@ const oddHandler = `({ way }) => {
 // an answer; failed without its try "mute", and short.mjs without its second catch; a wait without
 // Math.ceil, Math.max, "|| 0" or Math.min makes no result, or another one, of "fraction",
 // "negative", "nan" or "ever"; failed that takes more than a number for a wait has it for
-// "none" and "date"; final without Boolean leaves "final" without an answer; text without its
-// replacer has null for "infinite", as short.mjs has without finite; text without its throw has
-// no output for "code".
+// "none" and "date"; final without Boolean leaves "final" without an answer. Without text of
+// json.mjs both have another output, or none, for those of noForm.
 func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	dir := install(t)
 	failed := func(code, message string, final bool) protocol.Result {
@@ -152,12 +152,21 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	whole := map[string]protocol.Result{
 		"number":   failed("InvalidOutput", "Do not know how to serialize a BigInt", true),
 		"infinite": failed("InvalidOutput", "Infinity has no JSON form", true),
-		"code":     failed("InvalidOutput", "a function has no JSON form", true),
 		"none":     failed("X", "no", true),
 		"date":     failed("Error", "no", false),
 		"final":    failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
 	}
+	noForm := map[string]string{
+		"code": "a function", "symbol": "a symbol", "map": "what is of the type Map", "set": "what is of the type Set", "never": "a Date that is none", "hole": "undefined in a list",
+		"method": "a function", "promise": "what is of the type Promise", "half": "half of a surrogate pair", "key": "half of a surrogate pair",
+	}
+	for way, output := range map[string]string{"absent": `{}`, "when": `"1970-01-01T00:00:00.000Z"`, "whole": "\"\U0001F600\""} {
+		both[way] = protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(output)}
+	}
 	maps.Copy(whole, both)
+	for way, what := range noForm {
+		whole[way], both[way] = failed("InvalidOutput", what+" has no JSON form", true), failed("Error", what+" has no JSON form", false)
+	}
 	both["number"] = failed("Error", "Do not know how to serialize a BigInt", false) // short.mjs has no codes
 	both["infinite"] = failed("Error", "Infinity has no JSON form", false)
 	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": both} {
@@ -261,7 +270,7 @@ func TestTheNodeWorkerChangesNoWholeNumber(t *testing.T) {
 	})
 }
 
-// A timer of Node has an end, after 24.8 days; here it is after a moment.
+// A timer of Node has an end, after 24.8 days. It is made anew each minute, which is a moment here.
 //
 // mutation: take that stops the job at the end of its first timer leaves it without an answer.
 func TestTheNodeWorkerKeepsAJobForLongerThanATimerCanBe(t *testing.T) {
@@ -270,10 +279,35 @@ func TestTheNodeWorkerKeepsAJobForLongerThanATimerCanBe(t *testing.T) {
 	js := streams(t, server.URL())
 	dispatch(t, js, odd("long"), `{}`, protocol.HeaderDeadline, time.Now().Add(time.Hour).Format(time.RFC3339))
 	file := withHandler(t, dir, "worker.mjs", `async () => { await sleep(200); return "done"; }`)
-	file = replaced(t, dir, file, "2 ** 31 - 1", "10")
+	file = replaced(t, dir, file, "refresh = 60_000", "refresh = 10")
 	run(t, dir, file, server.URL())
 	if got := answer(t, js, odd("long")); string(got.Output) != `"done"` {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// The clock is set forward while a handler is at work, or the machine slept: a timer that was made
+// before does not fire for an hour. The minute after which it is looked again is a moment here.
+//
+// mutation: watch with one timer for all that is left makes this time out.
+func TestTheNodeWorkerEndsAJobWhenTheClockIsSetBeyondItsDeadline(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	dispatch(t, js, odd("long"), `{}`, protocol.HeaderDeadline, time.Now().Add(time.Hour).Format(time.RFC3339))
+	const handler = `(input, signal) => { const was = Date.now; Date.now = () => was() + 7_200_000; return new Promise((done) => signal.addEventListener("abort", () => done("late"))); }`
+	file := withHandler(t, dir, "worker.mjs", handler)
+	run(t, dir, replaced(t, dir, file, "refresh = 60_000", "refresh = 50"), server.URL())
+	eventually(t, "the job is acknowledged", func() bool {
+		s, err := js.Stream(t.Context(), names().JobsStream())
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	})
+	s, err := js.Stream(t.Context(), names().ResultsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 1 {
+		t.Errorf("%d results, want Started", n)
 	}
 }
 
@@ -534,7 +568,7 @@ func install(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"worker.mjs", "short.mjs", "nats.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "json.mjs", "nats.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,6 @@ STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
 BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, CHUNK = 64 << 10, 128 << 10  # bytes of an output in a result, and of a piece of a larger one
 MOST = MOST_INLINE if os.environ.get("NO_OBJECT_STORE") == "1" else 8 << 20  # bytes of an output at all; a confined worker has no object store
-CONCURRENCY = 4  # jobs at the same time
 REFRESH, MOST_BIND = 60, 5  # seconds after which AckWait is read again, and between two looks for a consumer that is not there
 LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
 LONGEST_WAIT = 2**53 - 1  # milliseconds of a Retry; the operator caps it much lower
@@ -26,18 +25,24 @@ def log(text):  # never a token, an input or an output
     print(text, file=sys.stderr, flush=True)
 
 
-def read_grace(text):
-    """Seconds. Ends the process if it is no such number."""
-    if re.fullmatch("[0-9]{1,6}", text):
+def read_number(name, default, pattern, want):
+    """Ends the process if what the environment has is no such number."""
+    text = os.environ.get(name) or default
+    if re.fullmatch(pattern, text):
         return int(text)
-    log("GRACE_SECONDS: want a whole number of seconds, 0 to 999999")
+    log(f"{name}: want a whole number{want}")
     sys.exit(2)
 
 
-GRACE = read_grace(os.environ.get("GRACE_SECONDS") or "20")  # seconds that jobs have after SIGTERM, some 15 less than the pod has
+GRACE = read_number("GRACE_SECONDS", "20", "[0-9]{1,6}", " of seconds, 0 to 999999")  # that jobs have after SIGTERM, some 15 less than the pod has
+CONCURRENCY = read_number("CONCURRENCY", "4", "[1-9][0-9]{0,2}", ", 1 to 999")  # jobs at the same time
 
 
 # ------------------------------------------------------------------------------------------------ the work
+#
+# A handler gets the input, an event, the fences of the locks that protect the job, by lock, and the parent of a span. The event is set
+# when nobody wants the result any more, and also at the end of the grace period. Then raise, do not return, unless the work is done: what
+# a handler returns is the output of a job that succeeded. If it raises, another worker begins the job anew.
 
 class Failed(Exception):
     """What a handler raises to give its failure a code, or to forbid a retry. Other exceptions are failures, too."""
@@ -63,8 +68,8 @@ def echo(given, stopped, fences, traceparent):
 def conformance(given, stopped, fences, traceparent):
     """The topic of the conformance kit, see docs/workers.md."""
     do = given.get("do")
-    if do == "sleep":
-        stopped.wait(given.get("millis", 0) / 1000)  # stopped is set when nobody wants the result any more
+    if do == "sleep" and stopped.wait(given.get("millis", 0) / 1000):
+        raise Failed("Stopped", "stopped before it was done")  # and not return what there is
     if do in ("succeed", "sleep"):
         return given.get("value")
     if do == "fences":
@@ -487,8 +492,8 @@ class Worker:
         try:
             output = self.handle(given, job.stopped, job.fences, job.traceparent)
             try:
-                text = encoded(output)
-            except (TypeError, ValueError, RecursionError) as err:  # NaN, a set, or what contains itself
+                text = encoded(output, "strict")
+            except (TypeError, ValueError, RecursionError) as err:  # NaN, a set, what contains itself, or text that is not UTF-8
                 raise Failed("InvalidOutput", text_of(err), final=True) from err
             if len(text) > MOST:
                 raise Failed("TooLarge", f"the output has {len(text)} bytes, at most {MOST} can be stored", final=True)
@@ -538,7 +543,8 @@ class Worker:
     def keep(self, job, done):
         """Tells the server that the job is under way, and ends it at its deadline."""
         while not done.wait(max(0, min(self.ack_wait / 3, REFRESH, job.deadline - time.time()))):  # REFRESH: AckWait may be lowered
-            if time.time() >= job.deadline:
+            if (now := time.time()) >= job.deadline:  # said aloud: a wrong clock here throws good work away
+                log(f"{job.id}: stopped, its deadline was {job.deadline} and it is {now}")
                 return job.stop(ACK)
             try:
                 for ack in job.open():
@@ -568,8 +574,9 @@ def text_of(err):
         return f"{type(err).__name__}, which does not say more"
 
 
-def encoded(value):
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+def encoded(value, errors="replace"):
+    """What is not UTF-8 in the text of a failure is replaced. Python has it as lone surrogates, as in names of files."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", errors)
 
 
 def base64url(data):

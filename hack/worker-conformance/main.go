@@ -115,12 +115,14 @@ func check(ctx context.Context, c workers.Config, command []string, out io.Write
 	}
 	var last workers.Process
 	if len(command) > 0 {
-		program := workers.Command{Args: command, Env: []string{"NATS_URL=" + c.URL}}
-		c.Start = func() (workers.Process, error) {
-			p, err := program.Start()
-			last = p
-			return p, err
+		starts := func(env ...string) func() (workers.Process, error) {
+			return func() (workers.Process, error) {
+				p, err := workers.Command{Args: command, Env: append(env, "NATS_URL="+c.URL)}.Start()
+				last = p
+				return p, err
+			}
 		}
+		c.Start, c.StartHasty = starts(), starts("GRACE_SECONDS=1")
 	}
 	c.Report = func(o workers.Outcome) {
 		fmt.Fprintln(out, o)

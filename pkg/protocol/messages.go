@@ -3,11 +3,9 @@
 package protocol
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -70,45 +68,47 @@ type ResultError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow,
-// and so is 1500.0 where the whole number 1500 is meant. Beside a reference an output that is null
-// is none: many serializers write null for what is absent. Its error wraps ErrResult.
+// DecodeResult reads a result's body. Unknown members are allowed, so that the protocol can grow;
+// one whose name differs from a known one in case is unknown, too. Of two with one name the last
+// one counts. Allowed is also 1500.0 where the whole number 1500 is meant. Beside a reference an
+// output that is null is none: many serializers write null for what is absent. Its error wraps
+// ErrResult.
 func DecodeResult(body []byte) (Result, error) {
 	// encoding/json would let it pass inside an output, and nobody who gets the output
 	// could store it.
 	if !utf8.Valid(body) {
 		return Result{}, fmt.Errorf("%w: not UTF-8", ErrResult)
 	}
-	var wire wireResult
-	d := json.NewDecoder(bytes.NewReader(body))
-	if err := d.Decode(&wire); err != nil {
+	var r Result
+	var ref *wireRef
+	var failure *wireError
+	if err := readMembers(body,
+		member{"status", &r.Status}, member{"output", &r.Output}, member{"outputRef", &ref},
+		member{"error", &failure}, member{"final", &r.Final}, member{"retryAfterMillis", (*wholeNumber)(&r.RetryAfterMillis)},
+	); err != nil {
 		return Result{}, fmt.Errorf("%w: %.400s", ErrResult, err.Error()) // errtext: it repeats numbers, however long
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Result{}, fmt.Errorf("%w: text after the JSON object", ErrResult)
-	}
-	r := wire.Result
-	r.RetryAfterMillis = int64(wire.RetryAfterMillis)
-	if ref := wire.OutputRef; ref != nil {
-		r.OutputRef = &OutputRef{Name: ref.Name, Digest: ref.Digest, Size: int64(ref.Size)}
-	}
+	r.OutputRef, r.Error = (*OutputRef)(ref), (*ResultError)(failure)
 	if r.OutputRef != nil && string(r.Output) == "null" {
 		r.Output = nil
 	}
 	return r, r.check()
 }
 
-// wireResult is a Result as it is read.
-type wireResult struct {
-	Result
-	OutputRef        *wireRef    `json:"outputRef"` // this and the next in the place of those in Result
-	RetryAfterMillis wholeNumber `json:"retryAfterMillis"`
+// wireRef is an OutputRef as it is read.
+type wireRef OutputRef
+
+// UnmarshalJSON is called for what is not null.
+func (r *wireRef) UnmarshalJSON(b []byte) error {
+	return readMembers(b, member{"name", &r.Name}, member{"digest", &r.Digest}, member{"size", (*wholeNumber)(&r.Size)})
 }
 
-// wireRef is an OutputRef as it is read.
-type wireRef struct {
-	OutputRef
-	Size wholeNumber `json:"size"`
+// wireError is a ResultError as it is read.
+type wireError ResultError
+
+// UnmarshalJSON is called for what is not null.
+func (e *wireError) UnmarshalJSON(b []byte) error {
+	return readMembers(b, member{"code", &e.Code}, member{"message", &e.Message})
 }
 
 // wholeNumber is an integer as JSON Schema has it: 1500.0 is one. A worker whose language knows
@@ -147,13 +147,4 @@ func (r Result) check() error {
 	default:
 		return fmt.Errorf("%w: status %.64q", ErrResult, r.Status)
 	}
-}
-
-// ActionCancel is the only action of a control message so far.
-const ActionCancel = "Cancel"
-
-// Control is a message to all workers about a run.
-type Control struct {
-	Action string   `json:"action"`         // ActionCancel
-	Jobs   []string `json:"jobs,omitempty"` // job ids to stop; empty: all jobs of the run
 }

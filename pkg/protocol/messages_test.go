@@ -13,9 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mutation: a wholeNumber without its UnmarshalJSON refuses the delays with a fraction and an
-// exponent, and one without the bound makes another number of the longest delay. A reference that
-// is read as an OutputRef refuses the size with a fraction.
+// mutations: members that compares names as encoding/json does takes each like for what it is not.
+// A wholeNumber without its UnmarshalJSON refuses the delays with a fraction and an exponent, and
+// one without the bound makes another number of the longest delay. A reference that is read as an
+// OutputRef refuses the size with a fraction.
 func TestResultsAreDecoded(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
@@ -38,6 +39,14 @@ func TestResultsAreDecoded(t *testing.T) {
 		"the longest delay":                {`{"status":"Retry","retryAfterMillis":9223372036854775807}`, Result{Status: StatusRetry, RetryAfterMillis: math.MaxInt64}},
 		"no delay":                         {`{"status":"Retry","retryAfterMillis":null}`, Result{Status: StatusRetry}},
 		"fields of a later version":        {`{"status":"Started","host":"a"}`, Result{Status: StatusStarted}},
+		"an error beside its like":         {`{"status":"Succeeded","output":{"rows":3},"Error":""}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`{"rows":3}`)}},
+		"a log that is no output":          {`{"status":"Succeeded","output":1,"Output":"log","OUTPUTREF":{}}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`1`)}},
+		"only the like of an output":       {`{"status":"Succeeded","Output":"log"}`, Result{Status: StatusSucceeded}},
+		"a long s":                         {`{"ſtatus":"Failed","status":"Started"}`, Result{Status: StatusStarted}},
+		"likes in an error":                {`{"status":"Failed","error":{"code":"E","Code":7,"MESSAGE":[]}}`, Result{Status: StatusFailed, Error: &ResultError{Code: "E"}}},
+		"likes in a reference":             {`{"status":"Succeeded","outputRef":{"name":"n","digest":"d","size":7,"Size":"7 B","NAME":"m"}}`, Result{Status: StatusSucceeded, OutputRef: &OutputRef{"n", "d", 7}}},
+		"an escaped name":                  {`{"\u0073tatus":"Started"}`, Result{Status: StatusStarted}},
+		"the last one of two":              {`{"status":"Started","status":"Succeeded"}`, Result{Status: StatusSucceeded}},
 		"white space around":               {" {\"status\":\"Started\"}\r\n", Result{Status: StatusStarted}},
 		"a delay that is not wanted today": {`{"status":"Retry"}`, Result{Status: StatusRetry}},
 	} {
@@ -65,6 +74,8 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"null":                        `null`,
 		"no status":                   `{}`,
 		"an unknown status":           `{"status":"Done"}`,
+		"a name in capitals":          `{"Status":"Started"}`,
+		"an error that is text":       `{"status":"Failed","error":"no"}`,
 		"a status in small letters":   `{"status":"started"}`,
 		"the reserved status":         `{"status":"Progress"}`,
 		"a failure without an error":  `{"status":"Failed"}`,

@@ -5,7 +5,6 @@ package protocol
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,26 +51,22 @@ func (n Names) NewPayloadEntry(ref OutputRef, nuid string, chunks uint64) Payloa
 
 // DecodePayloadEntry reads an entry. Its error wraps ErrPayloadEntry.
 func DecodePayloadEntry(body []byte) (PayloadEntry, error) {
-	var wire wireEntry
-	err := json.Unmarshal(body, &wire)
-	e := wire.PayloadEntry
-	e.Size, e.Chunks = int64(wire.Size), uint64(max(0, wire.Chunks))
+	var e PayloadEntry
+	var chunks wholeNumber
+	err := readMembers(body,
+		member{"name", &e.Name}, member{"bucket", &e.Bucket}, member{"nuid", &e.NUID}, member{"size", (*wholeNumber)(&e.Size)},
+		member{"chunks", &chunks}, member{"digest", &e.Digest}, member{"deleted", &e.Deleted},
+	)
+	e.Chunks = uint64(max(0, chunks))
 	switch {
 	case err != nil:
 		return PayloadEntry{}, fmt.Errorf("%w: %w", ErrPayloadEntry, err)
-	case wire.Chunks < 0:
-		return PayloadEntry{}, fmt.Errorf("%w: %d chunks", ErrPayloadEntry, wire.Chunks)
+	case chunks < 0:
+		return PayloadEntry{}, fmt.Errorf("%w: %d chunks", ErrPayloadEntry, chunks)
 	case e.NUID == "" || strings.ContainsAny(e.NUID, "*> \t\r\n"): // a wildcard would stand for the chunks of others
 		return PayloadEntry{}, fmt.Errorf("%w: nuid %.80q", ErrPayloadEntry, e.NUID)
 	}
 	return e, nil
-}
-
-// wireEntry is a PayloadEntry as it is read.
-type wireEntry struct {
-	PayloadEntry
-	Size   wholeNumber `json:"size"` // this and the next in the place of those in PayloadEntry
-	Chunks wholeNumber `json:"chunks"`
 }
 
 // Is says whether the object is what the reference promises, as far as an entry tells.

@@ -129,16 +129,18 @@ func TestAnEntryIsOfTheReferenceOrNot(t *testing.T) {
 // the schema. A count below nothing is none.
 //
 // mutations: an entry whose size, or whose chunks, are read as Go has integers; no look
-// at the sign.
+// at the sign; a member of another case that counts.
 func TestNumbersOfAnEntryAreWhole(t *testing.T) {
 	for body, want := range map[string]*PayloadEntry{
-		`{"nuid":"u","size":70000,"chunks":2}`:     {NUID: "u", Size: 70000, Chunks: 2},
-		`{"nuid":"u","size":70000.0,"chunks":2.0}`: {NUID: "u", Size: 70000, Chunks: 2},
-		`{"nuid":"u","size":7e4,"chunks":0.2e1}`:   {NUID: "u", Size: 70000, Chunks: 2},
-		`{"nuid":"u","size":null,"chunks":null}`:   {NUID: "u"},
-		`{"nuid":"u","size":70000.5,"chunks":2}`:   nil,
-		`{"nuid":"u","size":70000,"chunks":1.5}`:   nil,
-		`{"nuid":"u","size":70000,"chunks":-1}`:    nil,
+		`{"nuid":"u","size":70000,"chunks":2}`:                      {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":70000.0,"chunks":2.0}`:                  {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":7e4,"chunks":0.2e1}`:                    {NUID: "u", Size: 70000, Chunks: 2},
+		`{"nuid":"u","size":null,"chunks":null}`:                    {NUID: "u"},
+		`{"nuid":"u","size":7,"Size":"7 B","NUID":">","Deleted":1}`: {NUID: "u", Size: 7},
+		`{"NUID":"u","size":7,"chunks":1}`:                          nil,
+		`{"nuid":"u","size":70000.5,"chunks":2}`:                    nil,
+		`{"nuid":"u","size":70000,"chunks":1.5}`:                    nil,
+		`{"nuid":"u","size":70000,"chunks":-1}`:                     nil,
 	} {
 		e, err := DecodePayloadEntry([]byte(body))
 		switch {

@@ -4,7 +4,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -158,8 +157,8 @@ func (r *running) cancel(runUID string, ids []string) (stopped int) {
 func (w *Worker) listen() (*nats.Subscription, error) {
 	sub, err := w.nc.Subscribe(w.names.Control("*"), func(m *nats.Msg) {
 		uid, ok := w.names.ParseControl(m.Subject)
-		var c protocol.Control
-		if err := json.Unmarshal(m.Data, &c); !ok || err != nil || c.Action != protocol.ActionCancel {
+		c, err := protocol.DecodeControl(m.Data)
+		if !ok || err != nil || c.Action != protocol.ActionCancel {
 			w.log.Info("Control message not understood", "subject", m.Subject)
 			return
 		}

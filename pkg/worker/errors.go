@@ -13,7 +13,8 @@ var (
 	// returns is ignored.
 	ErrCancelled = errors.New("job cancelled")
 	// ErrStopping: the worker's grace period is over. A handler that returns an error now gives the
-	// job to another worker.
+	// job to another worker. A value counts as the output of a job that is done, so return none for
+	// half of the work.
 	ErrStopping = errors.New("worker is stopping")
 )
 
@@ -33,10 +34,13 @@ var errPullEnded = errors.New("the server ended the pull")
 
 // Codes of errors that the SDK itself reports as an attempt's failure.
 const (
-	CodeError         = "Error"         // the handler's error has no code
-	CodePanic         = "Panic"         // the handler panicked, or its value or error did when it was read
-	CodeInvalidOutput = "InvalidOutput" // the handler's value has no JSON form, or one that is not UTF-8; final
-	CodeTooLarge      = "TooLarge"      // the output is larger than protocol.MaxPayloadBytes, or than the server takes; final
+	CodeError = "Error" // the handler's error has no code
+	CodePanic = "Panic" // the handler panicked, or its value or error did when it was read
+	// CodeInvalidOutput: the handler's value has no JSON form, or one that is not UTF-8. Final.
+	// What a method MarshalJSON makes is taken as it is: if it uses encoding/json, that puts U+FFFD
+	// in the place of bytes of a string that are not UTF-8.
+	CodeInvalidOutput = "InvalidOutput"
+	CodeTooLarge      = "TooLarge" // the output is larger than protocol.MaxPayloadBytes, or than the server takes; final
 
 	CodeDeliveredTooOften = "DeliveredTooOften" // the job was handed out more often than MaxDeliveries allows
 

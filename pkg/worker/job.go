@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,14 +51,22 @@ type Job struct {
 	Payload func(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) `json:"-"`
 }
 
-// Decode reads the input into v, as encoding/json does. Its error is final: the next attempt has
-// the same input.
+// Decode reads the input, a JSON object, into v, as encoding/json does. Its error is final, code
+// InvalidInput: the next attempt has the same input.
 func (j Job) Decode(v any) error {
+	// encoding/json leaves v as it is for null, and takes a list for a slice.
+	if !bytes.HasPrefix(bytes.TrimLeft(j.Input, " \t\r\n"), []byte("{")) {
+		return Final(Fail(codeInvalidInput, "the input is no JSON object"))
+	}
 	if err := json.Unmarshal(j.Input, v); err != nil {
-		return Final(Fail("InvalidInput", err.Error()))
+		return Final(Fail(codeInvalidInput, err.Error()))
 	}
 	return nil
 }
+
+// codeInvalidInput is that of docs/protocol.md for a body that is no JSON object, and of one that
+// is not what the handler decodes.
+const codeInvalidInput = "InvalidInput"
 
 // task is a job and what it takes to answer it. The token stays here, so that no handler
 // can log it.

@@ -49,6 +49,11 @@ func (t *topic) process(ctx context.Context, msg *nats.Msg) {
 	}
 	defer t.running.remove(one)
 	stop := t.each(t.pingEvery, func() {
+		if j.expired(t.clock.Now()) {
+			// The timer of the handler's context stands still while the machine sleeps, and does
+			// not hear of a clock that is set.
+			one.cancel(context.DeadlineExceeded)
+		}
 		for _, m := range t.running.messages(one) {
 			t.warn(m.InProgress(), "tell that the job is under way")
 		}
@@ -142,12 +147,24 @@ func (t *topic) work(ctx context.Context, j task, one *atWork) outcome {
 		t.log.V(1).Info("Job failed", "job", j.ID.String(), "topic", t.name, "code", r.Error.Code, "cause", r.Error.Message)
 	}
 	switch cause := one.cause(ctx); {
-	case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
+	case errors.Is(cause, ErrCancelled), t.late(j):
 		return unwanted
-	case err != nil && errors.Is(cause, ErrStopping):
+	case err != nil && (errors.Is(cause, ErrStopping) || errors.Is(cause, context.DeadlineExceeded)):
+		// The second one: the clock was set back meanwhile, and the deadline is still to come.
 		return returned
 	}
 	return t.answer(ctx, j, one, r)
+}
+
+// late says whether the deadline of a job has passed that was worked on. It says so aloud, as
+// process does: if this clock is wrong, good work is thrown away, and nothing else tells of it.
+func (t *topic) late(j task) bool {
+	now := t.clock.Now()
+	if !j.expired(now) {
+		return false
+	}
+	t.log.Info("Job ended without a result, its deadline has passed by this clock", "job", j.ID.String(), "topic", t.name, "deadline", j.Deadline, "now", now)
+	return true
 }
 
 // result reads what the handler returned. Error() and MarshalJSON are the handler's own code, too,
@@ -234,7 +251,7 @@ func (t *topic) storable(r protocol.Result) bool {
 
 // unanswered says what becomes of a job whose context ended before its result was stored.
 func (t *topic) unanswered(ctx context.Context, j task, one *atWork) outcome {
-	if errors.Is(one.cause(ctx), ErrCancelled) || j.expired(t.clock.Now()) {
+	if errors.Is(one.cause(ctx), ErrCancelled) || t.late(j) {
 		return unwanted
 	}
 	return returned

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -53,6 +54,9 @@ func succeeded(output any) protocol.Result {
 	}
 	if !utf8.Valid(body) { // raw JSON goes out as it is, and the operator takes none that is not UTF-8
 		return resultOf(nil, Final(Fail(CodeInvalidOutput, "the output is not UTF-8")))
+	}
+	if bytes.Contains(body, []byte(replaced)) && !allUTF8(reflect.ValueOf(output)) {
+		return resultOf(nil, Final(Fail(CodeInvalidOutput, "a string of the output is not UTF-8")))
 	}
 	r.Output = body
 	return r

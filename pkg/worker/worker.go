@@ -20,7 +20,8 @@ import (
 
 // Handler does a job. Its value becomes the step's output; nil means none. ctx ends at the job's
 // deadline, with the cause ErrCancelled when the run does not want the result any more, and with
-// ErrStopping when the worker's grace period is over.
+// ErrStopping when the worker's grace period is over. A handler that has not done all of its work
+// then returns an error, as a value without an error is the output of a job that succeeded.
 type Handler func(ctx context.Context, job Job) (any, error)
 
 // Worker takes jobs of one or more topics. It has no method for use while Run runs.

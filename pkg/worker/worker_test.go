@@ -245,7 +245,8 @@ func TestAJobIsNotAcknowledgedBeforeItsResultIsStored(t *testing.T) {
 	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
 }
 
-// mutation: running.cancel that ignores the ids, or compares only the run, fails this.
+// mutation: running.cancel that ignores the ids, or compares only the run, fails this; so does
+// listen that takes members in another case.
 func TestCancelStopsTheNamedJobs(t *testing.T) {
 	o := newOperator(t)
 	o.topicOf("wait", time.Hour) // each handler is called once, however busy the machine is
@@ -272,6 +273,9 @@ func TestCancelStopsTheNamedJobs(t *testing.T) {
 	started.Wait()
 
 	o.cancel("8b0e", protocol.Control{Action: "Unknown"})
+	if _, err := o.js.Publish(t.Context(), o.names.Control("8b0e"), []byte(`{"Action":"Cancel"}`)); err != nil { // an unknown member
+		t.Fatal(err)
+	}
 	o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel, Jobs: []string{job("a").String(), "8b0e/gone/-/1"}})
 	if got := <-causes; got != "8b0e/a: job cancelled" {
 		t.Error(got)
@@ -305,7 +309,7 @@ func TestAnExpiredJobIsAcknowledgedWithoutWork(t *testing.T) {
 	}
 }
 
-// mutation: work without WithDeadline makes this time out.
+// mutation: work without WithDeadline makes this time out; late that does not log fails it.
 func TestAJobWhoseDeadlinePassesEndsWithoutAResult(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")
@@ -324,7 +328,13 @@ func TestAJobWhoseDeadlinePassesEndsWithoutAResult(t *testing.T) {
 			t.Errorf("got %+v", r.Result)
 		}
 	}
+	if said := strings.Join(o.logs.all(), "\n"); !strings.Contains(said, saidLate) || !strings.Contains(said, `"deadline"=`) || !strings.Contains(said, `"now"=`) {
+		t.Error(said)
+	}
 }
+
+// saidLate is what a worker says of work that it throws away.
+const saidLate = `"level"=0 "msg"="Job ended without a result, its deadline has passed by this clock"`
 
 // mutation: parse that takes a message without job id calls the handler; process that NAKs it
 // loops, and this times out.

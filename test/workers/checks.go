@@ -56,6 +56,7 @@ func checks() []check {
 
 		{"killed", "A job may be delivered more than once, so work must bear repetition", process, checkKilled},
 		{"shutdown", "Shutting down in the middle: NAK, and another worker gets the job.", process, checkShutdown},
+		{"half-done", "Work that is broken off there is not done: what there is of it is no output.", shortGrace, checkHalfDone},
 		{"consumer-gone", "until it is there, a worker waits and looks again every few seconds", nothing, checkConsumerGone},
 		{"restart-working", "A restart of NATS while a job is under way", restart, checkRestartWorking},
 		{"restart-idle", "A worker outlives its server", restart, checkRestartIdle},

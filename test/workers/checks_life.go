@@ -205,6 +205,65 @@ func checkShutdown(ctx context.Context, k *kit) error {
 	return nil
 }
 
+// checkHalfDone stops a worker whose job takes longer than its grace period. What it answers before
+// the job can be done is half of the work.
+func checkHalfDone(ctx context.Context, k *kit) error {
+	if err := k.startHasty(); err != nil {
+		return err
+	}
+	begun, long := time.Now(), k.long()
+	j, err := k.dispatch(ctx, newJob("half-done"), sleep(long))
+	if err != nil {
+		return err
+	}
+	if err := k.underWay(ctx, j); err != nil {
+		return err
+	}
+	stopped := k.terminate(ctx)
+	early := time.Since(begun) < long // nobody has done all of it by then
+	if err := k.start(); err != nil {
+		return err
+	}
+	if stopped != nil {
+		return stopped
+	}
+	if err := k.survived(ctx, j); err != nil {
+		return err
+	}
+	es, err := k.finish(ctx, j)
+	if err != nil {
+		return err
+	}
+	if early && ackedAtOnce(es) {
+		return k.saw(j, fmt.Sprintf("a NAK, or no answer before the %s that the job takes", long))
+	}
+	return nil
+}
+
+// ackedAtOnce says whether the first delivery of a job was acknowledged.
+func ackedAtOnce(es []event) bool {
+	return slices.ContainsFunc(es, func(e event) bool { return e.kind == acked && e.delivered == 1 })
+}
+
+// startHasty has a worker with a short grace period in the place of the one that runs.
+func (k *kit) startHasty() error {
+	if err := k.stop(); err != nil {
+		return err
+	}
+	return k.startBy(k.config.StartHasty)
+}
+
+// underWay waits until a worker has a job, and wants that it is not done by then.
+func (k *kit) underWay(ctx context.Context, j job) error {
+	if err := k.working(ctx, j); err != nil {
+		return err
+	}
+	if k.answered([]job{j}) {
+		return fmt.Errorf("%w what a worker answers at the end of its grace period: the job was done before", errInconclusive)
+	}
+	return nil
+}
+
 // settledOnce says whether the first delivery of a job was acknowledged or given back.
 func settledOnce(es []event) bool {
 	for _, e := range es {

@@ -53,6 +53,9 @@ type Config struct {
 
 	// Start starts the worker. Nil: it runs already, and checks that kill or stop it are skipped.
 	Start func() (Process, error)
+	// StartHasty starts the worker as Start does, with a grace period that is shorter than AckWait:
+	// a second, say. Nil: checks that need it are skipped.
+	StartHasty func() (Process, error)
 	// RestartNATS stops the server and starts it at the same address with the same data. Nil: its
 	// checks are skipped.
 	RestartNATS func() error

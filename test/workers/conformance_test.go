@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -18,8 +19,9 @@ const (
 	examples       = "../../examples"
 )
 
-// mutations: of all three, a name that does not begin with SYNCOPATE_PREFIX makes this fail; of the
-// samples in Python and Node, one that takes any text in NO_OBJECT_STORE for a yes.
+// mutations: of all three, a "sleep" that gives its value when it is told to stop, and a name that
+// does not begin with SYNCOPATE_PREFIX makes this fail; of the samples in Python and Node, one that
+// takes any text in NO_OBJECT_STORE for a yes.
 func TestTheGoSDK(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "worker-go")
@@ -52,14 +54,19 @@ func conforms(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	server := start(t)
 	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL(), "SYNCOPATE_PREFIX=" + prefix, "NO_OBJECT_STORE=0"}}
+	hasty := command
+	hasty.Env = append(slices.Clone(command.Env), "GRACE_SECONDS=1")
 	var last Process
-	Test(t, Config{
-		URL: server.URL(), Prefix: prefix, AckWait: childAckWait, References: true, RestartNATS: server.Restart,
-		Start: func() (Process, error) {
-			p, err := command.Start()
+	starts := func(c Command) func() (Process, error) {
+		return func() (Process, error) {
+			p, err := c.Start()
 			last = p
 			return p, err
-		},
+		}
+	}
+	Test(t, Config{
+		URL: server.URL(), Prefix: prefix, AckWait: childAckWait, References: true, RestartNATS: server.Restart,
+		Start: starts(command), StartHasty: starts(hasty),
 	})
 	if t.Failed() && last != nil {
 		t.Logf("output of the worker:\n%s", last.Output())
@@ -90,7 +97,7 @@ func installNode(t *testing.T) string {
 	t.Helper()
 	needs(t, "node", "npm")
 	dir := t.TempDir()
-	for _, file := range []string{"worker.mjs", "short.mjs", "nats.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "json.mjs", "nats.mjs", "traces.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(filepath.Join(examples, "worker-node", file))
 		if err != nil {
 			t.Fatal(err)

@@ -88,6 +88,10 @@ def handle(given, stopped, fences, traceparent):
         raise Mute
     if given["do"] == "final":
         raise worker.Failed("Teapot", "no coffee", final=1)
+    if given["do"] == "file":
+        return {"names": ["M\udcfcller"]}  # as os.listdir has what is not UTF-8
+    if given["do"] == "missing":
+        raise OSError("no M\udcfcller")
     if given["do"] == "retry":
         raise worker.Retry(float(given["value"]))
     return float(given["value"]) if given["do"] == "number" else {1} if given["do"] == "set" else given["value"]
@@ -102,7 +106,8 @@ worker.Worker(worker.NATS(os.environ["NATS_URL"]), "` + DefaultTopic + `", handl
 // jobs after it; str in the place of text_of "mute"; a Retry without max, ceil or min makes no
 // result, or another one, of "negative" and "NaN", of "fraction", or of "for ever"; Failed without
 // bool makes none of "final"; call that takes what encoded raises for the handler's, another one of
-// "not a number" and "no form".
+// "not a number" and "no form"; one that encodes outputs as it does messages has another output for
+// "not UTF-8", and the other way round "a message that is not UTF-8" has no answer.
 func TestThePythonWorkerAnswersWhateverAHandlerRaises(t *testing.T) {
 	t.Parallel()
 	needs(t, "python3")
@@ -124,6 +129,8 @@ func TestThePythonWorkerAnswersWhateverAHandlerRaises(t *testing.T) {
 		{name: "for ever", input: `{"do":"retry","value":"inf"}`, want: retry(1<<53 - 1)},
 		{name: "not a number", input: `{"do":"number","value":"nan"}`, want: failed("InvalidOutput", "Out of range float values are not JSON compliant", true)},
 		{name: "no form", input: `{"do":"set"}`, want: failed("InvalidOutput", "Object of type set is not JSON serializable", true)},
+		{name: "not UTF-8", input: `{"do":"file"}`, want: failed("InvalidOutput", `'utf-8' codec can't encode character '\udcfc' in position 13: surrogates not allowed`, true)},
+		{name: "a message that is not UTF-8", input: `{"do":"missing"}`, want: failed("Error", "no M?ller", false)},
 		{name: "good", input: `{"do":"succeed","value":1}`, want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte("1")}},
 	}
 	for i := range jobs {

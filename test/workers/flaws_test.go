@@ -57,6 +57,7 @@ const (
 	oneAtATime            flaw = "does one job at a time"
 	dropsRedelivered      flaw = "takes a redelivered job for a duplicate"
 	exitsAtOnce           flaw = "exits at SIGTERM in the middle of its jobs"
+	answersHalf           flaw = "answers what it has when it is stopped"
 	endsWithItsConsumer   flaw = "ends when the consumer vanishes"
 	forgetsWhatWasCutOff  flaw = "acks without a result when the connection was lost meanwhile"
 	endsWithItsServer     flaw = "ends when the server does"
@@ -77,7 +78,7 @@ var foundBy = map[flaw]string{
 	obeysAnything: "unknown", trustsHeaders: "forged", takesAnyFence: "forged", returnsNonsense: "not-json",
 	worksExpired: "deadline-passed", answersLate: "deadline-passes", ignoresControl: "cancel", cancelsSiblings: "cancel-others",
 	neverStarts: "started", neverPings: "in-progress", takesTooMany: "pull-bound", oneAtATime: "overlap",
-	dropsRedelivered: "killed", exitsAtOnce: "shutdown", endsWithItsConsumer: "consumer-gone",
+	dropsRedelivered: "killed", exitsAtOnce: "shutdown", answersHalf: "half-done", endsWithItsConsumer: "consumer-gone",
 	forgetsWhatWasCutOff: "restart-working", endsWithItsServer: "restart-idle", logsToken: "secret",
 }
 
@@ -103,7 +104,7 @@ func TestEveryFlawIsFoundByItsCheckAndNoOther(t *testing.T) {
 			server := start(t)
 			outcomes, err := Run(t.Context(), Config{
 				URL: server.URL(), AckWait: rawAckWait, Patience: rawPatience,
-				Start: startRaw(server.URL(), f), RestartNATS: server.Restart,
+				Start: startRaw(server.URL(), f), StartHasty: startRaw(server.URL(), f), RestartNATS: server.Restart,
 			})
 			if err != nil {
 				t.Fatal(err)

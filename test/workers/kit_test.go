@@ -201,7 +201,7 @@ func TestWhatTheKitCannotDoIsSkipped(t *testing.T) {
 	const server, command = "skipped: needs a NATS server of the kit's own", "skipped: needs the command that starts the worker"
 	want := map[string]string{
 		"overlap": "skipped: needs a worker that does several jobs at a time", "killed": command, "shutdown": command, "secret": command,
-		"restart-working": server, "restart-idle": server,
+		"restart-working": server, "restart-idle": server, "half-done": command + " with a short grace period",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

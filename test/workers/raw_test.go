@@ -340,10 +340,7 @@ func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Resu
 	case "large":
 		r.Output = json.RawMessage(`"` + strings.Repeat("x", in.Bytes) + `"`)
 	case "sleep":
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(in.Millis) * time.Millisecond):
-		}
+		w.sleep(ctx, time.Duration(in.Millis)*time.Millisecond)
 	case "fail":
 		if r = failed(in.Code, w.cut(in.Message), false); w.flaw == losesCode {
 			r.Error.Code = "Error"
@@ -358,6 +355,19 @@ func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Resu
 		r = failed("InvalidInput", "do", true)
 	}
 	return r, false
+}
+
+// sleep has no grace period: what is under way comes to its end.
+func (w *raw) sleep(ctx context.Context, d time.Duration) {
+	var stop <-chan struct{}
+	if w.flaw == answersHalf {
+		stop = w.stop
+	}
+	select {
+	case <-ctx.Done():
+	case <-stop:
+	case <-time.After(d):
+	}
 }
 
 // cut keeps the beginning of a message: a result has to fit.

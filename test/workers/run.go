@@ -23,10 +23,11 @@ type check struct {
 type need int
 
 const (
-	nothing need = iota
-	process      // to start, kill and stop the worker
-	restart      // to restart NATS
-	several      // a worker that does several jobs at a time
+	nothing    need = iota
+	process         // to start, kill and stop the worker
+	shortGrace      // to start it with a short grace period
+	restart         // to restart NATS
+	several         // a worker that does several jobs at a time
 )
 
 // Failure is what a check found: the worker did something else than it should.
@@ -106,6 +107,8 @@ func (k *kit) skip(c check) string {
 		return "as asked"
 	case c.needs == process && k.config.Start == nil:
 		return "needs the command that starts the worker"
+	case c.needs == shortGrace && k.config.StartHasty == nil:
+		return "needs the command that starts the worker with a short grace period"
 	case c.needs == restart && k.config.RestartNATS == nil:
 		return "needs a NATS server of the kit's own"
 	case c.needs == several && k.config.Concurrency == 1:
@@ -118,7 +121,11 @@ func (k *kit) start() error {
 	if k.config.Start == nil {
 		return nil
 	}
-	p, err := k.config.Start()
+	return k.startBy(k.config.Start)
+}
+
+func (k *kit) startBy(start func() (Process, error)) error {
+	p, err := start()
 	if err != nil {
 		return fmt.Errorf("start worker: %w", err)
 	}

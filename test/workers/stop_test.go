@@ -237,12 +237,86 @@ func TestTheSampleWorkersRefuseAGracePeriodThatIsNone(t *testing.T) {
 		for _, text := range []string{"45s", "-1", "1.5", "1e3", " 45", "45\n", "1000000"} {
 			t.Run(fmt.Sprintf("%s %q", name, text), func(t *testing.T) {
 				t.Parallel()
-				p := runs(t, one.dir, []string{"NATS_URL=nats://127.0.0.1:1", "GRACE_SECONDS=" + text}, one.args...)
-				if code := exitCode(t, p); code != 2 || !strings.Contains(p.Output(), "GRACE_SECONDS: want") {
-					t.Errorf("exit code %d: %s", code, p.Output())
-				}
+				one.refuses(t, "GRACE_SECONDS", text, "a whole number of seconds, 0 to 999999")
 			})
 		}
+	}
+}
+
+// mutations of both: a value that nobody checks has the worker run on, with no slot for 0.
+func TestTheSampleWorkersRefuseANumberOfJobsThatIsNone(t *testing.T) {
+	t.Parallel()
+	for name, one := range programs(t) {
+		if name == "short.mjs" {
+			continue // it does one
+		}
+		for _, text := range []string{"0", "-1", "1.5", "four", "1000", "4\n"} {
+			t.Run(fmt.Sprintf("%s %q", name, text), func(t *testing.T) {
+				t.Parallel()
+				one.refuses(t, "CONCURRENCY", text, "a whole number, 1 to 999")
+			})
+		}
+	}
+}
+
+// refuses wants that a program ends when it is started with a variable.
+func (one program) refuses(t *testing.T, variable, text, want string) {
+	t.Helper()
+	p := runs(t, one.dir, []string{"NATS_URL=nats://127.0.0.1:1", variable + "=" + text}, one.args...)
+	if code := exitCode(t, p); code != 2 || strings.TrimSpace(p.Output()) != variable+": want "+want {
+		t.Errorf("exit code %d: %s", code, p.Output())
+	}
+}
+
+// mutation of both: a worker that does not read the variable begins four.
+func TestTheSampleWorkersDoAsManyJobsAsTheEnvironmentSays(t *testing.T) {
+	t.Parallel()
+	const many = DefaultConcurrency + 1
+	for name, one := range programs(t) {
+		if name == "short.mjs" {
+			continue // it does one
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := start(t).URL()
+			o := operateAt(t, Config{URL: url, AckWait: time.Hour})
+			for range many {
+				if _, err := o.dispatch(t.Context(), newJob("long"), sleep(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runs(t, one.dir, []string{"NATS_URL=" + url, fmt.Sprint("CONCURRENCY=", many)}, one.args...)
+			o.has(t, o.names.ResultsStream(), many) // Started
+		})
+	}
+}
+
+// A worker whose clock is ahead throws good work away, and nothing else tells of it.
+//
+// mutation of both: an end by the deadline that says nothing makes this fail.
+func TestTheSampleWorkersSayThatADeadlinePassed(t *testing.T) {
+	t.Parallel()
+	for name, one := range programs(t) {
+		if name == "short.mjs" {
+			continue // it does not look at the deadline of what it does
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := start(t).URL()
+			o := operateAt(t, Config{URL: url, AckWait: time.Hour})
+			p := runs(t, one.dir, []string{"NATS_URL=" + url}, one.args...)
+			o.waitsForJobs(t)
+			id := newJob("long")
+			if _, err := o.forge(t.Context(), id, sleep(time.Hour).bytes(), func(m *nats.Msg) {
+				m.Header.Set(protocol.HeaderDeadline, time.Now().Add(3*time.Second).UTC().Format(time.RFC3339Nano))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			o.has(t, o.names.JobsStream(), 0)
+			if said := p.Output(); !strings.Contains(said, id.String()+": stopped, its deadline was ") || !strings.Contains(said, " and it is ") {
+				t.Error(said)
+			}
+		})
 	}
 }
 

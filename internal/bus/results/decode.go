@@ -4,7 +4,6 @@ package results
 
 import (
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/syncopate-dev/syncopate/internal/document"
@@ -42,7 +41,7 @@ func outlineOf(body []byte) (outline, output []byte, ok bool) {
 	}
 	begin := 0
 	for _, f := range fields {
-		if strings.EqualFold(f.Key, "output") { // as encoding/json compares; of several the last one counts
+		if f.Key == "output" { // of several the last one counts
 			output, begin = f.Value, f.At
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: the first output instead of the last, a search for the output's text instead of its
-// place, or no look at UTF-8 makes a case fail.
+// mutation: an output in another case, which is an unknown member, the first output instead of the
+// last, a search for the output's text instead of its place, or no look at UTF-8 makes a case fail.
 func TestALargeResultIsReadAsASmallOne(t *testing.T) {
 	large := `[` + strings.Repeat("1,", largeResult) + `1]`
 	text := `"` + strings.Repeat("é\\n\"", largeResult) + `"`
@@ -21,6 +21,8 @@ func TestALargeResultIsReadAsASmallOne(t *testing.T) {
 		"text, blanks":       ` { "output" : ` + text + ` , "status" : "Succeeded" } `,
 		"null":               `{"status":"Succeeded","pad":` + large + `,"output":null}`,
 		"key in capitals":    `{"status":"Succeeded","OutPut":` + large + `}`,
+		"and a key as well":  `{"status":"Succeeded","output":7,"OutPut":` + large + `}`,
+		"a key before it":    `{"status":"Succeeded","output":` + text + `,"OutPut":` + large + `}`,
 		"escaped key":        `{"status":"Succeeded","\u006futput":` + large + `}`,
 		"twice":              `{"output":` + large + `,"status":"Succeeded","output":` + text + `}`,
 		"small one last":     `{"output":` + large + `,"status":"Succeeded","output":7}`,

@@ -10,8 +10,9 @@ import (
 )
 
 // ChildRun is a step that is a run of its own, which its parent starts, owns and waits for. It uses
-// the slot of the run at the top, and is cancelled, terminated and suspended with its parent. Runs
-// may be nested five levels deep, the one at the top included.
+// the slot of the run at the top, waits for locks by that one's priority and age, and is cancelled,
+// terminated and suspended with its parent. Runs may be nested five levels deep, the one at the top
+// included.
 //
 // The step succeeds with the child's status.outputs as its output. It fails if the child does not
 // succeed (ChildFailed, ChildCancelled, ChildTimedOut), is deleted (ChildDeleted), is refused by

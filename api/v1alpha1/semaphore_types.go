@@ -101,7 +101,8 @@ type SemaphoreSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Queue LockQueue `json:"queue,omitempty"`
-	// order says who of those that wait is next: by priority, then age. Default FirstRunnable.
+	// order says who of those that wait is next: by spec.priority of their runs, then age. A child
+	// run counts as the run at the top, by its priority and age. Default FirstRunnable.
 	// +optional
 	// +default="FirstRunnable"
 	// +kubebuilder:default=FirstRunnable

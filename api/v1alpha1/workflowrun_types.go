@@ -120,7 +120,9 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Tenant string `json:"tenant,omitempty"`
 	// priority decides who of a tenant's waiting runs is admitted first: the highest, then the
-	// oldest. It may be changed until the run is admitted. Written by the user; default 0.
+	// oldest. It orders the runs and steps that wait for a Semaphore or a mutex, too, those of
+	// child runs included. It may be changed until the run is admitted; what it is then counts for
+	// the runs below it. Written by the user; default 0.
 	// +optional
 	// +default=0
 	// +kubebuilder:default=0
@@ -173,8 +175,8 @@ type WorkflowRunSpec struct {
 	FinallyTimeoutSeconds int32 `json:"finallyTimeoutSeconds,omitempty"`
 	// ttlSecondsAfterFinished is how long, in seconds, the finished run is kept before the
 	// operator deletes it. It is kept longer while child runs are at their clean-up, or its parent
-	// has not taken its end. May be changed at any time. Absent: kept until somebody deletes it.
-	// 0: deleted at once.
+	// has not taken its end, and for an hour at most after a clock was set. May be changed at any
+	// time. Absent: kept until somebody deletes it. 0: deleted at once.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000

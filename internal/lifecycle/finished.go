@@ -3,9 +3,23 @@
 package lifecycle
 
 import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
+
+// skew is how far apart the clocks of two operators may be. An end beyond that is not believed.
+const skew = time.Minute
+
+// EndsAhead says whether a run that has a time to live ended, by its status, at a time that is
+// still to come: a clock that was ahead wrote it, and by that the run would be kept for as long as
+// that was ahead. Input.EndStored is asked for then.
+func EndsAhead(run *v1alpha1.WorkflowRun, now time.Time) bool {
+	st := run.Status
+	return run.Spec.TTLSecondsAfterFinished != nil && st != nil && st.CompletedAt != nil && st.CompletedAt.Sub(now) > skew
+}
 
 // decideFinished is the decision about an ended run: it stays as it is until its time to
 // live is over.
@@ -27,6 +41,9 @@ func decideFinished(in Input) Decision {
 		out.Verdicts[k] = verdict
 	}
 	at := status.Expiry(in.Run, in.Run.Status)
+	if end := in.Run.Status.CompletedAt; EndsAhead(in.Run, in.Now) && !in.EndStored.IsZero() && in.EndStored.Before(end.Time) {
+		at = at.Add(in.EndStored.Sub(end.Time))
+	}
 	switch {
 	case at.IsZero():
 	case in.Now.Before(at):

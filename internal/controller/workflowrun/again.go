@@ -20,6 +20,10 @@ const (
 	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety
 	// net for wake-ups that were lost, say by a clock that was set back.
 	lookAgain = 5 * time.Minute
+	// endedLook is when a run that has ended is looked at again at the latest, if it is to be
+	// deleted some day: where a clock is set its timer is that of the clock before. Such a
+	// look asks nobody.
+	endedLook = time.Hour
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
 	// keptPause is when what a policy or a webhook refuses of a run that ended is asked for again:

@@ -4,9 +4,12 @@ package workflowrun
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -30,5 +33,22 @@ func TestEffectsForWhichThereWasNoTimeAreTold(t *testing.T) {
 				t.Errorf("told %d times, again in %s", lines, result.RequeueAfter)
 			}
 		})
+	}
+}
+
+// mutations: statusStored that takes the time of another edit, the first time, or one that is
+// not there.
+func TestWhenAStatusWasStored(t *testing.T) {
+	entry := func(subresource string, after time.Duration) metav1.ManagedFieldsEntry {
+		at := metav1.NewTime(epoch.Add(after))
+		return metav1.ManagedFieldsEntry{Subresource: subresource, Time: &at}
+	}
+	labels := []metav1.ManagedFieldsEntry{entry("", time.Hour), {Subresource: "status"}}
+	if at := statusStored(labels); !at.IsZero() {
+		t.Errorf("without a write of status: %s", at)
+	}
+	all := slices.Concat(labels, []metav1.ManagedFieldsEntry{entry("status", time.Minute), entry("status", 2*time.Minute), entry("status", 0)})
+	if at := statusStored(all); !at.Equal(epoch.Add(2 * time.Minute)) {
+		t.Errorf("stored at %s", at)
 	}
 }

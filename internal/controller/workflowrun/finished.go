@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -27,7 +28,9 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Liveness.Forget(p.key)
 	p.r.Signals.forget(p.key)
 	p.r.lists.forget(p.run.UID)
-	d := lifecycle.Decide(p.input(ctx, p.lock.Tentative(p.run)))
+	in := p.input(ctx, p.lock.Tentative(p.run))
+	in.EndStored = endStored(ctx, p)
+	d := lifecycle.Decide(in)
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)
 	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
@@ -49,9 +52,39 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	return p.again(nextAfterEnd(p, d.Wake)), nil
 }
 
+// endStored is when the API server stored the end of a run which, by its status, is still to end;
+// zero: status may be believed, or it is not known. That is the time of the last write of its
+// status, by the server's clock, which managedFields have and the cache has not.
+func endStored(ctx context.Context, p *pass) (at time.Time) {
+	if !lifecycle.EndsAhead(p.run, p.r.Clock.Now()) {
+		return at
+	}
+	live := &v1alpha1.WorkflowRun{}
+	if err := p.r.Live.Get(ctx, p.key, live); err != nil || live.UID != p.run.UID {
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
+		log.FromContext(ctx).V(1).Info("A run ended by a clock that was ahead, and when that was stored cannot be read", "cause", fmt.Sprint(err))
+		return at
+	}
+	return statusStored(live.ManagedFields)
+}
+
+// statusStored is when the status of an object was last written; zero: that is not known.
+func statusStored(fields []metav1.ManagedFieldsEntry) (at time.Time) {
+	for _, f := range fields {
+		if f.Subresource == "status" && f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at
+}
+
 // nextAfterEnd is when a run that has ended is looked at again; zero: when it changes. What is
 // remembered of it is forgotten, unless it is of use yet.
 func nextAfterEnd(p *pass, wake time.Time) time.Time {
+	if !wake.IsZero() { // those of many runs are spread
+		limit := endedLook - time.Duration(p.r.Rand()*float64(endedLook/4))
+		wake = pacing.Earliest(wake, p.r.Clock.Now().Add(limit))
+	}
 	next := pacing.Earliest(pacing.Earliest(wake, p.later), p.batch.NextAt())
 	switch {
 	case p.mem.last != nil: // the cache has not caught up; until then this process keeps a copy of its own

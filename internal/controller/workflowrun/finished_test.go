@@ -144,6 +144,54 @@ var _ = Describe("a run that has ended", func() {
 		Expect(exists(ctx)).To(BeTrue())
 	}, NodeTimeout(2*patience))
 
+	// mutations: nextAfterEnd that waits for the whole of the time to live makes both fail, and one
+	// without its jitter the first.
+	It("is looked at within the hour, however far away the end of its time seems to be", func(ctx SpecContext) {
+		ended(ctx, new(int32(30*24*3600)))
+		now := w.clock.Now()
+		waits := map[time.Duration]bool{}
+		for range 3 {
+			wait := r.mustPass(ctx, run).RequeueAfter
+			Expect(wait).To(And(BeNumerically(">", endedLook/2), BeNumerically("<=", endedLook)))
+			Expect(r.memories.peek(client.ObjectKeyFromObject(run))).To(BeNil(), "nothing is kept of it meanwhile")
+			waits[wait] = true
+		}
+		Expect(len(waits)).To(BeNumerically(">", 1), "those of many runs are not at the same time")
+		w.clock.SetTime(now.AddDate(-2, 0, 0)) // a machine that has just begun
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(BeNumerically("<=", endedLook))
+		w.clock.SetTime(now.AddDate(0, 0, 31)) // and whose clock was set meanwhile
+		r.mustPass(ctx, run)
+		Expect(exists(ctx)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
+	// mutations: finished without endStored; endStored that does not look again after an error.
+	It("by a clock that was a year ahead is kept for its time from when the API server stored that", func(ctx SpecContext) {
+		w = newWorld(ctx)
+		began := w.clock.Now()
+		w.clock.SetTime(began.AddDate(1, 0, 0))
+		r = w.newReplica(ctx, "r")
+		run = w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = new(int32(3600)) })
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		w.clock.SetTime(began)
+		for range 2 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", endedLook)))
+		}
+		version := w.get(ctx, run).ResourceVersion
+		reads := 0
+		cause := error(apierrors.NewServiceUnavailable("away"))
+		r.hook = answering("live/before", &reads, &cause)
+		w.clock.SetTime(time.Now().Add(2 * time.Hour))
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("<=", lookAgain), "nobody says when it ended")
+		Expect(reads).To(Equal(1))
+		Expect(exists(ctx)).To(BeTrue())
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(version), "no look writes it")
+		cause = nil
+		r.mustPass(ctx, run)
+		Expect(exists(ctx)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
 	// Mutations that make it fail: noteEdit that does nothing, or that writes in each pass;
 	// upToDate that leaves out the conditions.
 	It("and is edited has a status of its generation soon, or tools would wait for one for good", func(ctx SpecContext) {

@@ -104,6 +104,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) (*pass, error) {
 	r.Index.See(cached)
 	p := r.recall(ctx, cached)
+	readAfterWait(ctx, p)
 	if err := observeTemplate(ctx, p); err != nil {
 		return nil, err
 	}
@@ -251,6 +252,25 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	live.ManagedFields = nil // as in the cache
 	p.mem.last = live
 	return reconcile.Result{RequeueAfter: refreshDelay}, nil
+}
+
+// readAfterWait reads the run live, once after each wait for conflicts with others. The cache is
+// behind by what the watch takes: a run that is edited that often would hardly ever be written by
+// what the cache has. Where it cannot be read the pass goes on with what there is: its write says
+// what is the matter.
+func readAfterWait(ctx context.Context, p *pass) {
+	c := &p.mem.conflicts
+	if c.until.IsZero() || c.until.After(p.r.Clock.Now()) {
+		return
+	}
+	c.until = time.Time{}
+	live := &v1alpha1.WorkflowRun{}
+	if err := p.r.Live.Get(ctx, p.key, live); err != nil || live.UID != p.run.UID {
+		log.FromContext(ctx).V(1).Info("A run that others edit is not read live before it is written", "cause", fmt.Sprint(err))
+		return
+	}
+	live.ManagedFields = nil // as in the cache
+	p.mem.last, p.run = live, live
 }
 
 // observeOrigin reads the run that spec.startFrom names, until status has what is taken over from

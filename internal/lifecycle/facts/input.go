@@ -54,6 +54,7 @@ type Input struct {
 	Yield func() bool
 
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
+	EndStored     time.Time     // when the API server stored the end of a run of which lifecycle.EndsAhead holds; zero: not known
 	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that
 	Form          Form          // how much of an end the API server has room for
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s

@@ -123,11 +123,16 @@ type Answer struct {
 // Take takes all locks of a part of a run (see PartOf), or none. run must have been read before
 // the call, and the write that it has them must carry its resourceVersion.
 //
-// Errors: *UnusableError; and as store.Store.TakeLocks. After an error nothing may be used.
+// Errors: *UnusableError; those of reading the cache; and as store.Store.TakeLocks. After an error
+// nothing may be used.
 func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part string, requests []Request) (Answer, error) {
+	at, err := standingOf(ctx, c.client, run)
+	if err != nil {
+		return Answer{}, err
+	}
 	t := store.Ticket{
 		ID: TicketOf(run.UID, part), Run: run.Namespace + "/" + run.Name, Tree: TreeOf(run), Version: run.ResourceVersion,
-		Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
+		Priority: at.priority, Created: at.created,
 	}
 	wants, ttl, err := c.wants(ctx, run, part, requests)
 	if err != nil {

@@ -34,8 +34,8 @@ func endDeleted(d *draft) {
 	}
 }
 
-// passDeadlines ends a run that took too long since it was admitted or, where that clock was
-// started, waited too long before; and one whose finally steps took too long.
+// passDeadlines ends a run that took too long since it was admitted, or waited too long before; and
+// one whose finally steps took too long.
 func passDeadlines(d *draft) {
 	switch at := status.StepsEnd(d.run, &d.st); {
 	case d.answers.runTimedOut(at, answerable{
@@ -43,7 +43,7 @@ func passDeadlines(d *draft) {
 		signals: func() bool { return lacksSignals(d, at) },
 	}):
 		endOutOfTime(d, at)
-	case d.st.Admission != nil && d.st.Admission.QueuedAt != nil:
+	default:
 		passQueueDeadline(d)
 	}
 }
@@ -71,8 +71,7 @@ func lacksSignals(d *draft, at time.Time) bool {
 	return false
 }
 
-// passQueueDeadline ends a run that waited too long for its admission. Without the lock this also
-// holds for a run that was never written; with it such a run is admitted instead, however late.
+// passQueueDeadline ends a run that waited too long for its admission.
 func passQueueDeadline(d *draft) {
 	if at := status.QueueEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
 		endRun(d, report.QueueTimedOut(d.run, &d.st, &d.in.Lock))

@@ -67,7 +67,7 @@ func runStages(d *draft, stages ...stage) {
 
 // forced are the stages that end a run also without the lock.
 func forced(d *draft) {
-	runStages(d, endDeleted, followParent, shutDown, passDeadlines, passQueueDeadline)
+	runStages(d, endDeleted, followParent, shutDown, passDeadlines)
 }
 
 // decideUnlocked ends the run, or announces its end, if it has to end now. What is at hand counts
@@ -83,7 +83,7 @@ func decideUnlocked(in Input) *draft {
 	}
 	with := newDraft(in)
 	runStages(with, applyResults, applySignals, endDeleted, applyChildren, // in Decide's order
-		followParent, shutDown, endWaitsInTime, passDeadlines, passQueueDeadline)
+		followParent, shutDown, endWaitsInTime, passDeadlines)
 	if with.ends() {
 		return with
 	}

@@ -373,8 +373,7 @@ func TestFinishedRunNeverChanges(t *testing.T) {
 	}
 }
 
-// mutation: letting the queue clock run from creation for a run that was last seen suspended
-// makes this fail.
+// mutation: a queue clock that runs from creation makes this fail.
 func TestQueueClockOfASuspendedRunStartsWhenItIsResumed(t *testing.T) {
 	run := newRun(newStep("a"))
 	run.Spec.Suspend, run.Spec.QueueTimeoutSeconds = true, new(int32(60))
@@ -394,6 +393,53 @@ func TestQueueClockOfASuspendedRunStartsWhenItIsResumed(t *testing.T) {
 	run.Status = persisted(t, &out.Status)
 	if out := decideAt(run, late.Add(time.Minute), unavailable()); outcomeOf(&out.Status) != "TimedOut/QueueTimeout" {
 		t.Errorf("outcome %s", outcomeOf(&out.Status))
+	}
+}
+
+// Runs are created while no operator is there, and the first that comes has no Redis for a moment:
+// to all of them it is the first sight.
+//
+// mutations: a queue clock that runs from creation, sayWaits that starts none, starts one while the
+// run is suspended, or none where an older operator has said that it waits.
+func TestQueueClockOfARunThatNobodySawStartsAtFirstSight(t *testing.T) {
+	late := epoch.Add(10 * time.Minute)
+	for name, lock := range map[string]Lock{"Redis is away": unavailable(), "another has the lock": overdue("Held by operator-1")} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			run.Spec.QueueTimeoutSeconds = new(int32(60))
+			if out := decideAt(run, late, busy()); out.Changed || !out.Wake.IsZero() {
+				t.Errorf("at first: %v", out.Status)
+			}
+			run.Spec.Suspend = true
+			if out := decideAt(run, late, lock); out.Status.Admission != nil {
+				t.Errorf("while it is suspended: %+v", out.Status.Admission)
+			}
+			run.Spec.Suspend = false // also where it was created so
+			out := decideAt(run, late, lock)
+			if got := out.Status.Admission; out.Status.CompletedAt != nil || got == nil || !got.QueuedAt.Time.Equal(late) {
+				t.Fatalf("without the lock: %v", out.Status)
+			}
+			if want := late.Add(time.Minute); !out.Wake.Equal(want) {
+				t.Errorf("wake at %s, want %s", out.Wake, want)
+			}
+			run.Status = persisted(t, &out.Status)
+			if out := decideAt(run, late.Add(time.Second), lock); out.Changed {
+				t.Errorf("written twice: %v", out.Status)
+			}
+			old := run.DeepCopy()
+			old.Status.Admission = nil
+			if out := decideAt(old, late, lock); !out.Changed || !out.Status.Admission.QueuedAt.Time.Equal(late) || out.Status.CompletedAt != nil {
+				t.Errorf("written by an older operator: changed %t, %+v", out.Changed, out.Status.Admission)
+			}
+			in := run.DeepCopy()
+			advance(t, in, late.Add(59*time.Second))
+			if in.Status.Phase != v1alpha1.RunRunning || !in.Status.Admission.QueuedAt.Time.Equal(late) {
+				t.Errorf("once it is had: %s, %+v", in.Status.Phase, in.Status.Admission)
+			}
+			if out := decideAt(run, late.Add(time.Minute), lock); outcomeOf(&out.Status) != "TimedOut/QueueTimeout" {
+				t.Errorf("after a minute: %s", outcomeOf(&out.Status))
+			}
+		})
 	}
 }
 

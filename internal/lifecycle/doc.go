@@ -244,7 +244,8 @@
 // status.fence + 1 and a fresh lease id, which fences out any holder. Results at hand, or found in
 // the stream, count in such a write, as do signals and ends of child runs, and may make it another
 // end: after it they would have no effect. For them alone nothing is written. If Redis cannot be
-// used, a condition says so, written without touching fence and lock.
+// used, a condition says so, written without touching fence and lock. That write starts the queue
+// clock of a run which nobody has seen before.
 //
 // A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and
 // dispatches is that of a holder, and the API server is the judge of it.

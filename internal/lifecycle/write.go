@@ -151,16 +151,16 @@ func leaveAlone(d *draft, r *report.Report) {
 // sayWaits says that the lock cannot be taken. It is written without the lock, so it touches
 // neither fence nor lock nor steps; and once only, whatever the cause is called the next time. Of a
 // run that never had its lock it says the policy, which pins the run's arm: a rollout is to count
-// those that wait. A
-// run that was suspended before its admission and is not any more starts its queue clock here: with
-// the store down that is the only trace of the moment.
+// those that wait. A run that nobody has seen yet, or that was suspended before its admission and is
+// not any more, starts its queue clock here: with the store down that is the only trace of the
+// moment. An older operator may have said that the first waits, and started none.
 func sayWaits(d *draft, r *report.Report, reason, message string) {
-	resumed := status.ReasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
 	leaveAlone(d, r)
-	if r.SaysWaits(reason, message) {
+	first := d.st.Admission == nil && !d.run.Spec.Suspend
+	if r.SaysWaits(reason, message) && !first {
 		return
 	}
-	if resumed && d.st.Admission == nil {
+	if first {
 		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: bounds.Second(d.now)}
 	}
 	if d.st.Fence == nil {

@@ -77,11 +77,15 @@ var _ = Describe("while Redis cannot be used", func() {
 				Expect(w.get(ctx, cancelled).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 				Expect(*w.get(ctx, cancelled).Status.Fence).To(Equal(fence + 1))
 				Expect(reason(w.get(ctx, late), v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonDeadlineExceeded))
-				Expect(reason(w.get(ctx, queued), v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonQueueTimeout))
+				Expect(reason(w.get(ctx, queued), v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonWaitingForLock), "nobody saw it before")
 
 				r.deleteRun(ctx, deleted)
 				r.mustPass(ctx, deleted)
 				Expect(w.jobsQueued(ctx)).To(BeZero(), "jobs of ended and deleted runs are withdrawn")
+
+				w.clock.Step(time.Minute)
+				r.mustPass(ctx, queued)
+				Expect(reason(w.get(ctx, queued), v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonQueueTimeout))
 			}, NodeTimeout(2*patience))
 
 			It("results are parked, then handed back and never acknowledged; the run goes on when Redis is back", func(ctx SpecContext) {

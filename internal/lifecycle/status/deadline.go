@@ -64,20 +64,12 @@ func StepsEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Ti
 	return ActiveDeadline(run, st)
 }
 
-// QueueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that
-// could not be written because the lock was never to be had, it runs from creation; but not for a
-// run which was last seen suspended.
+// QueueEnd is when a waiting run times out; zero: never, or its clock does not run. The clock runs
+// from queuedAt, which the first write of a run has that is not suspended, with the lock or without:
+// when it was created nobody may have been there to see it.
 func QueueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if run.Spec.QueueTimeoutSeconds == nil || Admitted(st) || run.Spec.Suspend {
+	if run.Spec.QueueTimeoutSeconds == nil || Admitted(st) || run.Spec.Suspend || st.Admission == nil || st.Admission.QueuedAt == nil {
 		return time.Time{}
 	}
-	wait := bounds.Seconds(*run.Spec.QueueTimeoutSeconds)
-	switch {
-	case st.Admission != nil && st.Admission.QueuedAt != nil:
-		return st.Admission.QueuedAt.Add(wait)
-	case ReasonOf(st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended:
-		return time.Time{}
-	default:
-		return run.CreationTimestamp.Add(wait)
-	}
+	return st.Admission.QueuedAt.Add(bounds.Seconds(*run.Spec.QueueTimeoutSeconds))
 }

@@ -106,14 +106,9 @@ func (v *viewer) activeDeadline() *time.Time {
 	return utc(v.st.Admission.AdmittedAt.Add(time.Duration(*v.run.Spec.ActiveDeadlineSeconds) * time.Second))
 }
 
-// queueDeadline counts from creation where queuedAt could not be written; but not for a run that
-// was last seen suspended.
+// queueDeadline counts from queuedAt: before that the clock does not run.
 func (v *viewer) queueDeadline() *time.Time {
-	if v.run.Spec.QueueTimeoutSeconds == nil || v.admitted() || v.run.Spec.Suspend {
-		return nil
-	}
-	queued := v.st.Admission != nil && v.st.Admission.QueuedAt != nil
-	if c := v.condition(v1alpha1.ConditionAdmitted); !queued && c != nil && c.Reason == v1alpha1.ReasonSuspended {
+	if v.run.Spec.QueueTimeoutSeconds == nil || v.admitted() || v.run.Spec.Suspend || v.st.Admission == nil || v.st.Admission.QueuedAt == nil {
 		return nil
 	}
 	return utc(v.queuedAt().Add(time.Duration(*v.run.Spec.QueueTimeoutSeconds) * time.Second))

@@ -325,7 +325,8 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 			},
 		},
 		"the lock store is down before admission": {
-			lock: lifecycle.Lock{State: lifecycle.LockUnavailable, Message: "refused"}, want: 900 * time.Second,
+			lock: lifecycle.Lock{State: lifecycle.LockUnavailable, Message: "refused"}, want: 1500 * time.Second,
+			// 10 min after its creation it is seen first
 			change: func(r *v1alpha1.WorkflowRun) { r.Spec.QueueTimeoutSeconds = new(int32(900)) },
 		},
 		"the queue clock of a run that was never suspended runs from queuedAt": {
@@ -484,7 +485,10 @@ func TestWhySaysThatTheOperatorIsLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run := run.DeepCopy()
-			run.Status = &v1alpha1.WorkflowRunStatus{Conditions: []metav1.Condition{{Type: "Succeeded", Status: "Unknown", Reason: "Queued"}}}
+			run.Status = &v1alpha1.WorkflowRunStatus{
+				Admission:  &v1alpha1.AdmissionStatus{QueuedAt: &metav1.Time{Time: created}},
+				Conditions: []metav1.Condition{{Type: "Succeeded", Status: "Unknown", Reason: "Queued"}},
+			}
 			got := false
 			for _, f := range Why(run, nil, created.Add(tt.after)).Facts {
 				got = got || f.About == "operator"

@@ -93,6 +93,25 @@ func TestWhatIsNotUsedGoesToOthers(t *testing.T) {
 	})
 }
 
+// Whoever takes over a run that is suspended asks nothing for it: what the process before left is
+// found here.
+//
+// mutation: an audit that leaves a slot to a run that is suspended.
+func TestASlotThatASuspendedRunWasLeftIsTaken(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	run := w.run("a")
+	w.instance().asks(run, true)
+	run.Spec.Suspend = true
+	must(t, w.client.Update(w.ctx(), run))
+	w.boss.looks()
+	w.holds(runs(run), nil)
+	w.clock.Step(suspicionTime)
+	w.boss.looks()
+	w.holds(nil, nil)
+}
+
 // mutations: suspect that takes what is kept, or leaves it after its time; factOf
 // without keptUntil.
 func TestASlotThatIsKeptForLocksIsTakenOnlyAfterItsTime(t *testing.T) {

@@ -46,10 +46,10 @@ func (g *Store) Admit(ctx context.Context, k Key, l Limits, r Run) (Answer, erro
 	})
 }
 
-// Reserve keeps a slot for a run that is about to be created, for ttl by the clock of Redis; Admit
-// of the same UID turns it into a slot. It never gives a place in the queue: the answer is not
-// Admitted if slots, reservations and waiting runs make up the limit. With a ttl of 0 it only asks,
-// for a dry run. Idempotent by UID.
+// Reserve keeps a slot for a run that is about to be created, for ttl by the clock of Redis, a
+// minute at most; Admit of the same UID turns it into a slot. It never gives a place in the queue:
+// the answer is not Admitted if slots, reservations and waiting runs make up the limit. With a ttl
+// of 0 it only asks, for a dry run. Idempotent by UID.
 //
 // Errors: as Admit.
 func (g *Store) Reserve(ctx context.Context, k Key, l Limits, r Run, ttl time.Duration) (Answer, error) {

@@ -45,9 +45,10 @@ func (g *Store) ClaimKey(ctx context.Context, tenant, key string, c Claim) (owne
 	return g.claimFor(ctx, k, key, c, 0)
 }
 
-// ReserveKey is ClaimKey for a run that is about to be created, for ttl by the clock of Redis: that
-// long the claim stands though the run does not exist. ClaimKey of the same UID makes it one for
-// good. A ttl of 0 only asks, for a dry run; the owner is then empty if there is none.
+// ReserveKey is ClaimKey for a run that is about to be created, for ttl by the clock of Redis, a
+// minute at most: that long the claim stands though the run does not exist. ClaimKey of the same
+// UID makes it one for good. A ttl of 0 only asks, for a dry run; the owner is then empty if there
+// is none.
 //
 // Errors: as ClaimKey.
 func (g *Store) ReserveKey(ctx context.Context, tenant, key string, c Claim, ttl time.Duration) (owner Claim, err error) {
@@ -125,11 +126,12 @@ func (g *Store) Claims(ctx context.Context, tenant string) (map[string]Claim, er
 	if err != nil {
 		return nil, err
 	}
-	owners, now := map[string]Claim{}, int64(got.number(2))
+	owners, now, last := map[string]Claim{}, int64(got.number(2)), int64(got.number(3))
 	for fields := got.list(1); len(fields) > 1; fields = fields[2:] {
 		if key, ok := strings.CutPrefix(fields.text(0), "="); ok {
 			owner, until := parseClaim(fields.text(1))
-			owner.Reserved, owner.Lapsed = until > now, until > 0 && until <= now
+			owner.Reserved = until > now && until <= last
+			owner.Lapsed = until > 0 && !owner.Reserved
 			owners[key] = owner
 		}
 	}

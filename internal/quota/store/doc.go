@@ -101,7 +101,8 @@
 //
 // A reservation is for the webhook: the run does not exist yet, and may never. It is given if
 // slots, reservations and the queue together are below the limit, so no run that waits is
-// overtaken; and never a place in the queue.
+// overtaken; and never a place in the queue. It stands for a minute at most, whatever the clock of
+// Redis did: one whose end is further away was given while that clock was ahead, and is over.
 //
 // # Strategies
 //
@@ -174,9 +175,9 @@
 // # Idempotency keys
 //
 // Per tenant, first come first served, also for runs that are about to be created: their claim has
-// an end, by the clock of Redis, until which it stands though the run does not exist. The claim
-// names run and hash of the spec, so the caller can tell a repetition from a conflict. A claim is
-// held until ReleaseKey, which compares the UID. A claim whose run is gone is released by whatever
+// an end, by the clock of Redis, until which it stands though the run does not exist, for a minute
+// at most, as a reservation of a slot. The claim names run and hash of the spec, so the caller can
+// tell a repetition from a conflict. A claim is held until ReleaseKey, which compares the UID. A claim whose run is gone is released by whatever
 // finds that out; one that is a reservation which has ended only while it is one, since the run may
 // have been created after the look. The data has an epoch and is rebuilt like slots; claims from
 // the objects replace those that the closed data still held.

@@ -36,9 +36,10 @@ func testClient(t testing.TB, addr string, change ...func(*redis.Options)) *redi
 	return client
 }
 
+// testQuota has reservations for hours, so that the time that a test takes does not matter.
 func testQuota(client redis.UniversalClient, o Options) *Store {
 	g := New(client, o)
-	g.timeout = patience
+	g.timeout, g.scripts = patience, loadScripts(2*time.Hour)
 	return g
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -110,12 +111,17 @@ type scripts struct {
 	locksTake, locksDrop, locksRestore, locksSnapshot, locksRefuse *redis.Script
 }
 
-func loadScripts() scripts {
-	ofSlots := func(source string) *redis.Script { return redis.NewScript(epochSource + queueSource + source) }
-	ofClaims := func(source string) *redis.Script { return redis.NewScript(epochSource + source) }
-	ofLocks := func(source string) *redis.Script { return redis.NewScript(epochSource + locksSource + source) }
+// longestReservation is how long a slot or an idempotency key is reserved at most. Redis' clock may
+// have been ahead when one was given, so that its end is far away.
+const longestReservation = time.Minute
+
+func loadScripts(longest time.Duration) scripts {
+	common := fmt.Sprintf("local longest = %d\n", longest.Milliseconds()) + epochSource
+	ofSlots := func(source string) *redis.Script { return redis.NewScript(common + queueSource + source) }
+	ofClaims := func(source string) *redis.Script { return redis.NewScript(common + source) }
+	ofLocks := func(source string) *redis.Script { return redis.NewScript(common + locksSource + source) }
 	return scripts{
-		pools: poolScripts(func(source string) *redis.Script { return redis.NewScript(epochSource + poolSource + source) }),
+		pools: poolScripts(func(source string) *redis.Script { return redis.NewScript(common + poolSource + source) }),
 		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
 		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
 		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), replaceKey: ofClaims(replaceKeySource),

@@ -203,7 +203,7 @@ type Store struct {
 // short calls: it must end a call when its context does, and not repeat it in secret for
 // longer than that.
 func New(client redis.UniversalClient, o Options) *Store {
-	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: cmp.Or(o.Timeout, callTimeout), window: window, floors: map[string]int64{}}
+	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(longestReservation), timeout: cmp.Or(o.Timeout, callTimeout), window: window, floors: map[string]int64{}}
 }
 
 // keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one

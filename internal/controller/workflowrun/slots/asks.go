@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,13 +54,15 @@ type Asks struct {
 
 // ask is one question; at most one per run.
 type ask struct {
-	key     types.NamespacedName
+	run     *v1alpha1.WorkflowRun // in outline
 	at      Holding
-	policy  policy.Effective // what it is asked by, once it has its place
-	version string           // resourceVersion of the run for which the answer is good
-	since   time.Time        // when it was asked
-	cancel  context.CancelFunc
-	given   bool // up: nobody takes the answer
+	policy  policy.Effective   // what it is asked by, once it has its place
+	ticket  *shares.Ticket     // its place, or that in the line for one
+	put     bool               // to the quota: it has its place
+	version string             // resourceVersion of the run for which the answer is good
+	since   time.Time          // when it was asked
+	cancel  context.CancelFunc // once it is put
+	given   bool               // up: nobody takes the answer
 	done    bool
 	answer  store.Answer
 	err     error
@@ -102,37 +105,54 @@ func (g *Asks) renew(uid types.UID, at Holding, p policy.Effective) {
 	}
 }
 
-// begin begins a question, and says when. Needs mu.
+// begin begins a question, and says when. Needs mu. While it waits for its place it is a ticket in a
+// line, and no goroutine: those of a tenant whose lock is busy may be thousands.
 func (g *Asks) begin(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (since time.Time) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the pass
-	a := &ask{
-		key: client.ObjectKeyFromObject(run), at: Holding{tenant, p.Name}, version: run.ResourceVersion, since: g.clock.Now(), cancel: cancel,
-		policy: p,
-	}
+	ctx = context.WithoutCancel(ctx) // it outlives the pass
+	a := &ask{run: outline(run), at: Holding{tenant, p.Name}, version: run.ResourceVersion, since: g.clock.Now(), policy: p}
 	g.byRun[run.UID] = a
-	g.running.Go(func() {
-		answer, err := g.answer(ctx, run, a)
-		g.answered(context.WithoutCancel(ctx), run, a, answer, err)
+	a.ticket = g.shares.Take(a.at.Policy+"/"+a.at.Tenant, func() { // one share for each lock
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.put(ctx, a)
 	})
+	if g.shares.Has(a.ticket) {
+		g.put(ctx, a)
+	}
 	return a.since
 }
 
-func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask) (store.Answer, error) {
-	done, err := g.shares.Wait(ctx, a.at.Policy+"/"+a.at.Tenant) // one share for each lock
-	if err != nil {
-		return store.Answer{}, err
+// outline is a run with no more than a quota asks for: the whole of it may be large.
+func outline(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: run.Name, Namespace: run.Namespace, UID: run.UID, ResourceVersion: run.ResourceVersion, CreationTimestamp: run.CreationTimestamp,
+		},
+		Spec: v1alpha1.WorkflowRunSpec{Priority: run.Spec.Priority},
 	}
-	defer done()
-	g.mu.Lock()
+}
+
+// put puts a question that has its place to the quota. Needs mu. Whoever took it out of the line
+// gives its place back.
+func (g *Asks) put(ctx context.Context, a *ask) {
+	if a.put || g.byRun[a.run.UID] != a {
+		return
+	}
+	a.put = true
+	ctx, a.cancel = context.WithCancel(ctx)
 	p := a.policy
-	g.mu.Unlock()
-	return g.quota.Admit(ctx, run, a.at.Tenant, p)
+	g.running.Go(func() {
+		answer, err := g.quota.Admit(ctx, a.run, a.at.Tenant, p)
+		g.shares.Give(a.ticket)
+		g.answered(context.WithoutCancel(ctx), a, answer, err)
+	})
 }
 
 // answered notes an answer and wakes its run. Of a question that was given up, what it may have got
 // is left: the call may have taken effect after its run left.
-func (g *Asks) answered(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask, answer store.Answer, err error) {
+func (g *Asks) answered(ctx context.Context, a *ask, answer store.Answer, err error) {
 	a.cancel()
+	run := a.run
 	g.mu.Lock()
 	given, forgotten := a.given, g.byRun[run.UID] == nil
 	a.done, a.answer, a.err = !given, answer, err
@@ -146,7 +166,7 @@ func (g *Asks) answered(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask, 
 		delete(g.byRun, run.UID)
 		g.mu.Unlock()
 	}
-	g.wake(a.key, err == nil && answer.Admitted && !given)
+	g.wake(client.ObjectKeyFromObject(run), err == nil && answer.Admitted && !given)
 }
 
 // Release implements Quota. A question of the run is given up.
@@ -169,10 +189,19 @@ func (g *Asks) drop(uid types.UID) {
 	case a == nil:
 	case a.done:
 		delete(g.byRun, uid)
+	case !a.put:
+		g.leaveLine(a)
 	default:
 		a.given = true
 		a.cancel()
 	}
+}
+
+// leaveLine takes a question out of the line that was not put to the quota. Needs mu. It may have
+// got its place at this moment: who is next by that is told without mu.
+func (g *Asks) leaveLine(a *ask) {
+	delete(g.byRun, a.run.UID)
+	g.running.Go(func() { g.shares.Give(a.ticket) })
 }
 
 // Forget ends the question of a run that another process drives from now on, and forgets the
@@ -182,11 +211,14 @@ func (g *Asks) Forget(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.byRun[uid]
-	if a == nil || a.given { // one that was given up is forgotten once all is left
-		return
+	switch {
+	case a == nil || a.given: // one that was given up is forgotten once all is left
+	case !a.put:
+		g.leaveLine(a)
+	default:
+		a.cancel()
+		delete(g.byRun, uid)
 	}
-	a.cancel()
-	delete(g.byRun, uid)
 }
 
 // Wrote says that this process wrote a run, from one resourceVersion to another. The write was
@@ -205,7 +237,11 @@ func (g *Asks) Start(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true
 	for _, a := range g.byRun {
-		a.cancel()
+		if a.put {
+			a.cancel()
+			continue
+		}
+		g.leaveLine(a)
 	}
 	g.mu.Unlock()
 	g.running.Wait()

@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -174,6 +177,90 @@ func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	}
 	if most := a.slow.most["dead"]; most != places/2 {
 		t.Errorf("%d questions of one lock are under way, want %d", most, places/2)
+	}
+}
+
+// The lock of a tenant is busy, and thousands of its runs wait, which may be large. Those that have no
+// place yet cost no goroutine each, and none of what a quota does not ask for.
+//
+// mutations: begin that has each wait in a goroutine, or keeps the run as it is.
+func TestWhoWaitsForAPlaceIsATicket(t *testing.T) {
+	const runs, size = 900, 64 << 10
+	a := newAsker(t, "busy")
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	bytes, goroutines := held(), runtime.NumGoroutine()
+	for i := range runs {
+		run := &v1alpha1.WorkflowRun{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprint(i), Namespace: "busy", UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1",
+				Annotations: map[string]string{"large": strings.Repeat("x", size)},
+			},
+			Spec: v1alpha1.WorkflowRunSpec{Priority: 7},
+		}
+		if _, err := a.Admit(t.Context(), run, "busy", lockedPolicy()); err == nil {
+			t.Fatal("an answer in the pass that asks")
+		}
+	}
+	if more := runtime.NumGoroutine() - goroutines; more > places {
+		t.Errorf("%d runs that wait cost %d goroutines", runs, more)
+	}
+	if more := int64(held()) - int64(bytes); more > runs*size/4 {
+		t.Errorf("%d runs that wait hold %d bytes", runs, more)
+	}
+	close(a.slow.free["busy"])
+	for range runs {
+		<-a.woken
+	}
+}
+
+// A question that waits for its place leaves the line with its run, and the others get theirs.
+//
+// mutation: drop or Forget that leaves it in the line.
+func TestAQuestionThatWaitsForAPlaceLeavesTheLine(t *testing.T) {
+	a := newAsker(t, "acme")
+	for i := range places / 2 {
+		a.admit("acme", fmt.Sprint("first-", i), "1")
+		a.enters("acme")
+	}
+	for _, name := range []string{"released", "forgotten", "last"} {
+		a.admit("acme", name, "1")
+	}
+	if err := a.Release(t.Context(), "released", "acme", "batch"); err != nil {
+		t.Fatal(err)
+	}
+	a.Forget("forgotten")
+	close(a.slow.free["acme"])
+	for range places/2 + 1 {
+		if key := <-a.woken; key.Name == "released" || key.Name == "forgotten" {
+			t.Errorf("%s was asked for", key.Name)
+		}
+	}
+	if a.admit("acme", "released", "1") {
+		t.Error("an answer to a question that left")
+	}
+	a.enters("acme")
+	<-a.woken
+	a.running.Wait()
+	for range places / 2 {
+		if one := a.shares.Take("batch/acme", nil); !a.shares.Has(one) {
+			t.Fatal("who left has a place")
+		}
+	}
+}
+
+// mutation: outline that leaves out what a quota asks for.
+func TestTheOutlineOfARunHasWhatAQuotaAsksFor(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "ns", UID: "u", ResourceVersion: "9", CreationTimestamp: metav1.Unix(1000, 0)},
+		Spec:       v1alpha1.WorkflowRunSpec{Priority: 7},
+	}
+	if diff := cmp.Diff(run, outline(run)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

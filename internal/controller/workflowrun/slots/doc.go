@@ -20,7 +20,8 @@
 // A quota of strategy Lock makes its callers wait for the lock of the tenant. That wait is in a
 // goroutine of its own (Asks): the pass ends, and the run is woken when the answer is there. Each
 // lock has a share of the places for such questions, so one that a dead process holds leaves
-// places for others.
+// places for others. A question that waits for its place is a ticket in a line: it has neither a
+// goroutine nor the whole of its run.
 //
 //	Admit: no answer yet --> asked --> answered --> wake; the next Admit takes the answer
 //	Release: given up      --> its end is waited for, and what it may have got is released

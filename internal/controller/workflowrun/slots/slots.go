@@ -54,8 +54,9 @@ type State struct {
 	// Holding is where this process has got a slot or a place in the queue for the run, and not
 	// released it; nil: nowhere.
 	Holding *Holding
-	// left says that what another process may have got for the run was given up.
-	left bool
+	// mayHave says that this process saw the run as one that is let in some day, and did not give up
+	// since then what another process, or a rebuild, may have got for it.
+	mayHave bool
 	// turnLost says that the run was in the queues of its locks, and had to leave them as it had no
 	// slot. Its next process finds that out anew.
 	turnLost bool
@@ -82,10 +83,14 @@ const (
 // locks, some day it waits for longer than they do.
 func (st *State) Idle(run *v1alpha1.WorkflowRun, now time.Time) (may bool, longest time.Duration) {
 	st.sees(run, now) // the answer to a write may have been lost
+	if last := now.Add(restFactor * st.longest()); st.restsTo.After(last) {
+		st.restsTo = last // no rest is longer: the clock was set back
+	}
 	return st.turnLost && !now.Before(st.restsTo), st.longest()
 }
 
-// sees notes whether a run keeps its slot, as status says at a time.
+// sees notes whether a run keeps its slot, as status says at a time. However the clock was set, or
+// the process stopped meanwhile, it kept it for no longer than it may.
 func (st *State) sees(run *v1alpha1.WorkflowRun, now time.Time) {
 	switch until := lifecycle.KeptUntil(run); {
 	case !until.IsZero():
@@ -96,7 +101,8 @@ func (st *State) sees(run *v1alpha1.WorkflowRun, now time.Time) {
 		}
 		st.until = until
 	case !st.since.IsZero():
-		if rests := now.Add(restFactor * now.Sub(st.since)); rests.After(st.restsTo) {
+		kept := min(now.Sub(st.since), st.longest())
+		if rests := now.Add(restFactor * kept); rests.After(st.restsTo) {
 			st.restsTo = rests
 		}
 		if !now.Before(st.until) {
@@ -146,7 +152,7 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 			return Answer{Gate: gateOf(err)}, err
 		}
 	}
-	st.Holding, st.left = &at, false // before the answer, which may get lost
+	st.Holding = &at // before the answer, which may get lost
 	answer, err := s.Quota.Admit(ctx, run, at.Tenant, p)
 	if asked, ok := errors.AsType[*AskedError](err); ok {
 		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Until: asked.Since.Add(patience)}, nil
@@ -212,6 +218,7 @@ func (s *Slots) GiveUp(ctx context.Context, st *State, run *v1alpha1.WorkflowRun
 	if at == nil {
 		at = HoldingOf(run)
 	}
+	st.mayHave = st.mayHave || !over(run)
 	if at == nil {
 		return nil
 	}
@@ -220,7 +227,7 @@ func (s *Slots) GiveUp(ctx context.Context, st *State, run *v1alpha1.WorkflowRun
 			return fmt.Errorf("give up a slot of %s: %w", at.Tenant, err)
 		}
 	}
-	st.Holding = nil
+	st.Holding, st.mayHave = nil, !over(run)
 	return nil
 }
 
@@ -235,20 +242,20 @@ func (s *Slots) AwaitLocks(ctx context.Context, st *State, run *v1alpha1.Workflo
 
 // ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended
 // before it was admitted. What a process leaves behind that dies before, the resync of the
-// quota controller finds.
+// quota controller finds. So whoever takes over runs that are suspended asks nobody: there may be
+// thousands.
 func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
-	if !over(run) {
+	switch {
+	case !over(run):
+		st.mayHave = true
+		return nil
+	case lifecycle.Finished(run) || st.Holding != nil:
+		return s.Release(ctx, st, run.UID)
+	case st.mayHave:
+		return s.GiveUp(ctx, st, run)
+	default:
 		return nil
 	}
-	if st.Holding == nil && !lifecycle.Finished(run) {
-		if st.left {
-			return nil
-		}
-		err := s.GiveUp(ctx, st, run)
-		st.left = err == nil
-		return err
-	}
-	return s.Release(ctx, st, run.UID)
 }
 
 // Wrote notes that this process wrote a run, at a time. A place in the queues of its locks is lost
@@ -259,6 +266,7 @@ func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun, at time.Time) {
 	}
 	st.sees(was, at)
 	st.sees(now, at)
+	st.mayHave = st.mayHave || !over(was)
 	st.turnLost = st.turnLost || waitsForLocks(was) && !waitsForLocks(now) && !lifecycle.Admitted(now) && !over(now)
 	if st.Holding == nil && over(now) {
 		st.Holding = HoldingOf(now) // by another process, before this one drove the run

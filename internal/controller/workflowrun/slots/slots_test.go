@@ -231,6 +231,38 @@ func TestASlotIsIdleForAFifthOfTheTimeThoughOthersComeBefore(t *testing.T) {
 	}
 }
 
+// The clock is set while a run keeps its slot, or the machine sleeps: it rests for four minutes at
+// the most, since it kept the slot for one at the most.
+//
+// mutations: sees that takes all that the clock says for kept, and Idle that believes in a rest of
+// before the clock was set back.
+func TestAStepOfTheClockMakesNoRestLonger(t *testing.T) {
+	began := time.Unix(1_000_000_000, 0)
+	for name, c := range map[string]struct {
+		ended, now time.Time
+		may        bool
+	}{
+		"a day ahead, and still":          {began.Add(24 * time.Hour), began.Add(24*time.Hour + 4*time.Minute), true},
+		"a day ahead, and set back":       {began.Add(24 * time.Hour), began.Add(8 * time.Minute), false},
+		"an hour back":                    {began.Add(-time.Hour), began.Add(-time.Hour), true},
+		"after half a minute":             {began.Add(30 * time.Second), began.Add(150 * time.Second), true},
+		"after half a minute, and sooner": {began.Add(30 * time.Second), began.Add(150*time.Second - 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, none, kept := &State{turnLost: true}, keepsUntil(time.Time{}), keepsUntil(began.Add(leastIdle))
+			wrote(&Slots{}, st, none, kept, began)
+			wrote(&Slots{}, st, kept, none, c.ended)
+			if may, _ := st.Idle(none, c.now); may != c.may {
+				t.Errorf("it may keep a slot: %t, want %t; it rests to %s", may, c.may, st.restsTo)
+			}
+			end := c.now.Add(restFactor * st.longest())
+			if may, _ := st.Idle(none, end); !may {
+				t.Errorf("it rests for longer than it may have kept its slot: to %s", st.restsTo)
+			}
+		})
+	}
+}
+
 // keepsUntil is a run that is not admitted, and keeps its slot; the zero time: it keeps none.
 func keepsUntil(until time.Time) *v1alpha1.WorkflowRun {
 	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{}}}
@@ -245,11 +277,54 @@ func wrote(s *Slots, st *State, was, now *v1alpha1.WorkflowRun, at time.Time) {
 	s.Wrote(st, was, now, at)
 }
 
+var errGone = errors.New("test: Redis is away")
+
+// gone is a quota that cannot be reached.
+type gone struct{ Quota }
+
+func (gone) Release(context.Context, types.UID, string, string) error { return errGone }
+
+func (gone) GiveUp(context.Context, *v1alpha1.WorkflowRun, string, string) error { return errGone }
+
+// suspendedPasses makes passes over a run once it is suspended.
+func suspendedPasses(t *testing.T, s *Slots, st *State, run *v1alpha1.WorkflowRun, n int) (failed error) {
+	t.Helper()
+	run = run.DeepCopy()
+	run.Spec.Suspend = true
+	for range n {
+		failed = errors.Join(failed, s.ReleaseIfOver(t.Context(), st, run))
+	}
+	return failed
+}
+
+// Thousands of runs are suspended for long when a process takes over. The one before gave up what
+// they had, and the resync finds what it left: their first passes ask Redis nothing, and fail at
+// nothing while it is away.
+//
+// mutation: ReleaseIfOver that gives up what nobody saw.
+func TestATakeOverAsksNothingOfSuspendedRuns(t *testing.T) {
+	for name, q := range map[string]Quota{"with Redis": &oneSlot{}, "without": gone{}} {
+		t.Run(name, func(t *testing.T) {
+			for range 100 {
+				run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: &v1alpha1.WorkflowRunStatus{
+					Tenant: "acme", Policy: &v1alpha1.PolicyReference{Name: "batch"},
+				}}
+				if err := suspendedPasses(t, &Slots{Quota: q}, &State{}, run, 2); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if q, ok := q.(*oneSlot); ok && q.released > 0 {
+				t.Errorf("%d releases", q.released)
+			}
+		})
+	}
+}
+
 // After a loss of Redis' data a run that may not be marked has a slot that its process did not ask
 // for.
 //
 // mutations: GiveUp, or ReleaseIfOver of a run that is suspended, that looks only at what this
-// process got.
+// process got; ReleaseIfOver that forgets what it saw, or what failed.
 func TestASlotThatThisProcessDidNotGetIsGivenUp(t *testing.T) {
 	run := func() *v1alpha1.WorkflowRun {
 		return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: &v1alpha1.WorkflowRunStatus{
@@ -266,10 +341,29 @@ func TestASlotThatThisProcessDidNotGetIsGivenUp(t *testing.T) {
 			func(s *Slots, run *v1alpha1.WorkflowRun) error { return s.GiveUp(t.Context(), &State{}, run) }, 1,
 		},
 		"it is suspended": {
-			func(run *v1alpha1.WorkflowRun) { run.Spec.Suspend = true },
+			func(*v1alpha1.WorkflowRun) {},
 			func(s *Slots, run *v1alpha1.WorkflowRun) error {
 				st := &State{}
-				return errors.Join(s.ReleaseIfOver(t.Context(), st, run), s.ReleaseIfOver(t.Context(), st, run)) // each pass asks
+				return errors.Join(s.ReleaseIfOver(t.Context(), st, run), suspendedPasses(t, s, st, run, 2))
+			}, 1,
+		},
+		"its status was refused, and it is suspended": {
+			func(*v1alpha1.WorkflowRun) {},
+			func(s *Slots, run *v1alpha1.WorkflowRun) error {
+				st := &State{}
+				return errors.Join(s.GiveUp(t.Context(), st, run), suspendedPasses(t, s, st, run, 2))
+			}, 2,
+		},
+		"it is suspended while Redis is away": {
+			func(*v1alpha1.WorkflowRun) {},
+			func(s *Slots, run *v1alpha1.WorkflowRun) error {
+				st, q := &State{}, s.Quota
+				s.Quota = gone{q}
+				if err := errors.Join(s.ReleaseIfOver(t.Context(), st, run), suspendedPasses(t, s, st, run, 1)); !errors.Is(err, errGone) {
+					t.Errorf("%v; want an error", err)
+				}
+				s.Quota = q
+				return suspendedPasses(t, s, st, run, 2)
 			}, 1,
 		},
 		"it ended, and was released as that was written": {

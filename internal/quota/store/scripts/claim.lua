@@ -16,10 +16,10 @@ local ours = owner and string.match(owner, '^%S+') == string.match(ARGV[3], '^%S
 if ttl >= 0 and (not owner or (ours and string.match(owner, '^%S+ %S+ %S+ %d+$'))) then
   owner = ARGV[3]
   if ttl > 0 then
-    owner = owner .. ' ' .. string.format('%.0f', at + ttl)
+    owner = owner .. ' ' .. endof(at, ttl)
   end
   redis.call('HSET', data, ARGV[2], owner)
   tidy()
 end
 local stop = string.match(owner or '', '^%S+ %S+ %S+ (%d+)$')
-return {'ok', term, owner or '', (stop and tonumber(stop) > at) and 1 or 0}
+return {'ok', term, owner or '', (stop and not lapsed(tonumber(stop), at)) and 1 or 0}

@@ -4,12 +4,26 @@
 -- KEYS[1] is a hash. Its field ':epoch' is '<term> <run_id of the server>' while it is open; while it is being rebuilt it has
 -- ':rebuild' instead, '<token> <run_id>', and ' <term>' where the new term has to be above one that is still to come. Data and epoch are
 -- in one key, so that they are lost together, if at all.
+--
+-- longest is how long a reservation stands at most, of a slot or of an idempotency key, ms: see script.go.
 local data = KEYS[1]
 local keep = 604800000 -- how long what holds nothing of value is kept, ms: 7 days
+
 
 local function now()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- When a reservation of so many ms ends.
+local function endof(at, ttl)
+  return string.format('%.0f', at + math.min(ttl, longest))
+end
+
+-- Whether a reservation with this end is over. An end that is further away than any may be was given by a clock that was ahead: it would
+-- stand until the clock is there.
+local function lapsed(stop, at)
+  return stop <= at or stop > at + longest
 end
 
 -- The run_id of this server: another one after each start. The embedded stand-in has none, and says so in these words; any

@@ -137,8 +137,10 @@ local function heal(at)
   if there == 1 or there == 2 then
     redis.call('DEL', queue, places, turn)
   end
-  for _, uid in ipairs(redis.call('ZRANGEBYSCORE', reserved, '-inf', at)) do
-    unreserve(uid)
+  for _, range in ipairs({{'-inf', at}, {'(' .. endof(at, longest), '+inf'}}) do -- as lapsed() says
+    for _, uid in ipairs(redis.call('ZRANGEBYSCORE', reserved, range[1], range[2])) do
+      unreserve(uid)
+    end
   end
   if redis.call('ZCARD', reserved) ~= kept() then
     for _, field in ipairs(redis.call('HKEYS', slots)) do

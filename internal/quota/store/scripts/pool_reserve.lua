@@ -45,7 +45,7 @@ if not room then
   return answer(0)
 end
 if ttl > 0 then
-  redis.call('ZADD', reserved, string.format('%.0f', at + ttl), uid)
+  redis.call('ZADD', reserved, endof(at, ttl), uid)
   if mine == 0 then
     redis.call('HSET', slots, 'r' .. uid, tenant)
     count('v', tenant, 1)

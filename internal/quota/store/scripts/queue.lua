@@ -19,6 +19,7 @@ local function heal(at)
     redis.call('DEL', queue, places)
   end
   redis.call('ZREMRANGEBYSCORE', reserved, '-inf', at)
+  redis.call('ZREMRANGEBYSCORE', reserved, '(' .. endof(at, longest), '+inf') -- as lapsed() says
 end
 
 -- Returns how many places uid had: 0 or 1.

@@ -10,7 +10,7 @@ local owner = redis.call('HGET', data, ARGV[2])
 local ours = owner and string.match(owner, '^%S+') == ARGV[3]
 if ours and ARGV[4] == 'lapsed' then
   local stop = string.match(owner, '^%S+ %S+ %S+ (%d+)$')
-  ours = stop and tonumber(stop) <= now()
+  ours = stop and lapsed(tonumber(stop), now())
 end
 if ours then
   freed = redis.call('HDEL', data, ARGV[2])

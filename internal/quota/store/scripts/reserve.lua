@@ -35,7 +35,7 @@ if max >= 0 and used() + others + waiting >= max then
   return answer(0)
 end
 if ttl > 0 then
-  redis.call('ZADD', reserved, string.format('%.0f', at + ttl), uid)
+  redis.call('ZADD', reserved, endof(at, ttl), uid)
   redis.call('PEXPIRE', reserved, keep)
 end
 return answer(1)

@@ -97,7 +97,7 @@ func TestAnOperatorIsThatOfItsNamespace(t *testing.T) {
 	}{{"gone", false}, {"flow", false}, {"staging", true}} {
 		one := self
 		one.home = s.home
-		err := store.Own(t.Context(), store.New(client, gateOptions(o, one, lockmgr.NewMetrics(prometheus.NewRegistry()), store.NewMetrics(nil, 0))))
+		err := store.Own(t.Context(), store.New(client, gateOptions(o, one, lockmgr.NewMetrics(prometheus.NewRegistry(), nil), store.NewMetrics(nil, 0))))
 		if f, foreign := errors.AsType[*store.ForeignError](err); foreign != s.foreign || foreign && !f.Neighbour || !foreign && err != nil {
 			t.Errorf("operator in %s: %v", s.home, err)
 		}

@@ -36,6 +36,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
@@ -104,7 +105,8 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		return errors.Join(err, redis.Close())
 	}
 	newBuildMetric(metrics.Registry)
-	lockMetrics := lockmgr.NewMetrics(metrics.Registry)
+	names := policynames.New()
+	lockMetrics := lockmgr.NewMetrics(metrics.Registry, names)
 	process := lockmgr.NewProcess()
 	locks := lockmgr.New(redis, lockmgr.Options{
 		Holder: o.holder, Process: process, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
@@ -122,7 +124,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	a := adapters{
 		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
 		revisions: &revisions.Store{Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Owner: workflowrun.FieldOwner},
-		writes:    writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
+		writes:    writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry, names), names: names,
 	}
 	recording, stopEvents := context.WithCancel(context.WithoutCancel(ctx)) // what ends while the manager stops is told, too
 	defer stopEvents()
@@ -276,7 +278,7 @@ func newReady(ready *probes, name string, look func(context.Context) error) *pro
 
 // setup adds the controllers and the webhook.
 func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, ready *probes) error {
-	a.ballots, a.sharing = ballot.NewBox(metrics.Registry), newSharing(o)
+	a.ballots, a.sharing = ballot.NewBox(metrics.Registry, a.names), newSharing(o)
 	a.templates = templates.New(mgr.GetAPIReader(), a.revisions, clock.RealClock{}, templates.MaxBytes)
 	gates, owner, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
@@ -284,7 +286,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	}
 	ready.add("ownership", joined(owner))
 	policies := &lockpolicy.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: a.events,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Names: a.names, Events: a.events,
 		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,
 		Elected: func() bool { return owner.Owns(ownership.Singletons) },
 	}

@@ -42,6 +42,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	sharedlocks "github.com/syncopate-dev/syncopate/internal/quota/locks"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -57,6 +58,7 @@ type adapters struct {
 	locks       *lockmgr.Manager
 	ballots     *ballot.Box
 	lockMetrics *lockmgr.Metrics
+	names       *policynames.Names // of policies, in labels of metrics
 	quota       *store.Store
 	// config reaches the API server.
 	config *rest.Config
@@ -220,7 +222,7 @@ func newRouter(mgr manager.Manager, o options, a adapters, waker *workflowrun.Wa
 		Wake: waker.Wake, WakeAfter: waker.WakeAfter,
 	})
 	return router, &results.Batches{
-		Inbox: inbox, Settler: settler, Clock: clk, Spread: o.spread(), Applied: a.figures.ResultLatency, PerWrite: a.figures.ResultsPerWrite,
+		Inbox: inbox, Settler: settler, Clock: clk, Spread: o.spread(), Applied: a.figures.Applied, PerWrite: a.figures.ResultsPerWrite,
 	}
 }
 

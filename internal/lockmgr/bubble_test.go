@@ -56,7 +56,7 @@ func (b *bubble) newManager(reg prometheus.Registerer) *Manager {
 		Rand:    func() float64 { return 0.5 },
 		Spread:  func() float64 { return 0.5 },
 		NewID:   func() string { return fmt.Sprintf("lease-%d", b.ids.Add(1)) },
-		Metrics: NewMetrics(reg),
+		Metrics: NewMetrics(reg, nil),
 	})
 	m.mu.Lock()
 	m.listen(b.t.Context())

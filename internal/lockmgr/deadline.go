@@ -36,7 +36,7 @@ func (m *Manager) lose(r *run, h *hold, reason Reason) {
 		return
 	}
 	h.end()
-	m.opts.Metrics.abandoned.WithLabelValues(string(reason), h.request.PolicyName, h.request.Path).Inc()
+	m.opts.Metrics.lost(h.request, string(reason))
 	m.opts.Log.Info("Run lock lost", "runUID", r.uid, "fence", h.fence, "reason", reason, "policy", h.request.PolicyName)
 	h.user.fail(h.lost)
 	m.reschedule(r)

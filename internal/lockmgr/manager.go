@@ -70,7 +70,7 @@ func (o Options) withDefaults() Options {
 		o.Process = NewProcess()
 	}
 	if o.Metrics == nil {
-		o.Metrics = NewMetrics(nil)
+		o.Metrics = NewMetrics(nil, nil)
 	}
 	o.Log = o.Log.WithValues("holder", o.Holder)
 	return o

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 )
 
 // Outcomes of a take, as labels.
@@ -27,7 +29,7 @@ const (
 const retriesMore = "more"
 
 // Metrics counts what happens to run locks. Every label has few values: paths and outcomes are
-// constants, classes are those of retries, policies are cluster-scoped objects.
+// constants, classes are those of retries, names of policies are bounded.
 type Metrics struct {
 	busyRetries    *prometheus.CounterVec
 	busyRetryDelay *prometheus.HistogramVec
@@ -41,10 +43,13 @@ type Metrics struct {
 	leaseTime      *prometheus.CounterVec
 	taken          *prometheus.CounterVec
 	handoffs       *prometheus.CounterVec
+
+	names *policynames.Names
 }
 
-// NewMetrics registers the metrics with reg; nil registers them nowhere.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
+// NewMetrics registers the metrics with reg; nil registers them nowhere. names are those of policies
+// that are in labels.
+func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Namespace: "syncopate", Name: name, Help: help}, labels)
 	}
@@ -55,7 +60,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	delays := []float64{0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 120}
 	short := prometheus.ExponentialBuckets(0.0005, 2, 16) // 0.5 ms to 16 s
 	long := prometheus.ExponentialBuckets(0.001, 2.5, 14) // 1 ms to 150 s
-	return &Metrics{
+	m := &Metrics{
+		names: names,
 		busyRetries: counter("lock_busy_retries_total",
 			"Retries that were scheduled because a lock was busy.", "path", "class", "policy"),
 		busyRetryDelay: promauto.With(reg).NewHistogramVec(histogram("lock_busy_retry_delay_seconds",
@@ -83,6 +89,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		handoffs: counter("run_lock_handoffs_total",
 			"Run locks that went to somebody who waited in line: in the same process (local), from another (remote), or in vain (unused).", "kind"),
 	}
+	names.Drop(m.busyRetries, m.wait, m.hold, m.renewals, m.abandoned, m.leaseTime, m.taken)
+	return m
 }
 
 // BusyRetry counts a retry after delay because of a busy lock. path says who retries (reconcile,
@@ -93,7 +101,7 @@ func (m *Metrics) BusyRetry(path, class, policy string, fixed bool, delay time.D
 	if fixed {
 		mode = "fixed"
 	}
-	m.busyRetries.WithLabelValues(path, class, policy).Inc()
+	m.busyRetries.WithLabelValues(path, class, m.names.Label(policy)).Inc()
 	m.busyRetryDelay.WithLabelValues(path, mode).Observe(delay.Seconds())
 }
 
@@ -103,17 +111,17 @@ func (m *Metrics) Taken(path, policy string, retries int) {
 	if retries <= 1 {
 		label = strconv.Itoa(max(0, retries))
 	}
-	m.taken.WithLabelValues(path, policy, label).Inc()
+	m.taken.WithLabelValues(path, m.names.Label(policy), label).Inc()
 }
 
 // Leaseless counts time in which a run that lost its lease wanted a new one.
 func (m *Metrics) Leaseless(policy string, d time.Duration) {
-	m.leaseTime.WithLabelValues(stateInvalid, policy).Add(max(0, d).Seconds())
+	m.leaseTime.WithLabelValues(stateInvalid, m.names.Label(policy)).Add(max(0, d).Seconds())
 }
 
 // leased counts time of a lease in use.
 func (m *Metrics) leased(r Request, valid, invalid time.Duration) {
-	m.leaseTime.WithLabelValues(stateValid, r.PolicyName).Add(valid.Seconds())
+	m.leaseTime.WithLabelValues(stateValid, m.names.Label(r.PolicyName)).Add(valid.Seconds())
 	if invalid > 0 {
 		m.Leaseless(r.PolicyName, invalid)
 	}
@@ -132,7 +140,7 @@ func (m *Metrics) failed(r Request, outcome string, took time.Duration) {
 }
 
 func (m *Metrics) waited(r Request, outcome string, took time.Duration) {
-	m.wait.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(took.Seconds())
+	m.wait.WithLabelValues(r.Path, m.names.Label(r.PolicyName), outcome).Observe(took.Seconds())
 }
 
 func (m *Metrics) used(r Request, lost bool, held, left time.Duration) {
@@ -140,8 +148,18 @@ func (m *Metrics) used(r Request, lost bool, held, left time.Duration) {
 	if lost {
 		outcome = "lost"
 	}
-	m.hold.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(held.Seconds())
+	m.hold.WithLabelValues(r.Path, m.names.Label(r.PolicyName), outcome).Observe(held.Seconds())
 	m.validity.Observe(max(0, left).Seconds())
+}
+
+// renewed counts a renewal, or a take in its place.
+func (m *Metrics) renewed(r Request, outcome string) {
+	m.renewals.WithLabelValues(outcome, m.names.Label(r.PolicyName)).Inc()
+}
+
+// lost counts a lock that was lost in use.
+func (m *Metrics) lost(r Request, reason string) {
+	m.abandoned.WithLabelValues(reason, m.names.Label(r.PolicyName), r.Path).Inc()
 }
 
 // noteUnlocked keeps count of the holds that go on without the lock.

@@ -78,7 +78,7 @@ syncopate_locks_taken_total{path="result",policy="batch",retries="more"} 1
 // mutation: other buckets make this fail.
 func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	NewMetrics(reg).waited(Request{}, outcomeAcquired, 0)
+	NewMetrics(reg, nil).waited(Request{}, outcomeAcquired, 0)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

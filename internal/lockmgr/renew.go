@@ -33,7 +33,7 @@ func (m *Manager) renew(r *run, h *hold) {
 	ctx, cancel := m.bounded(h.ctx, timeout)
 	owner, err := m.store.Renew(ctx, r.uid, h.token, p.TTL)
 	cancel()
-	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(owner, err), req.PolicyName).Inc()
+	m.opts.Metrics.renewed(req, renewalOutcome(owner, err))
 	if err == nil && !owner && p.Renewal.Continue {
 		m.retake(r, h)
 		return
@@ -56,7 +56,7 @@ func (m *Manager) retake(r *run, h *hold) {
 	got, err := m.store.Acquire(ctx, claim{
 		runUID: r.uid, token: h.token, floor: max(req.Floor, fence), ttl: req.Policy.TTL,
 	})
-	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(got.fence > 0, err), req.PolicyName).Inc()
+	m.opts.Metrics.renewed(req, renewalOutcome(got.fence > 0, err))
 	m.noteRenewal(r, h, reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err})
 }
 

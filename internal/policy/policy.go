@@ -24,6 +24,19 @@ type Effective struct {
 	Delivery Delivery
 	// Checkpoint says how far a run may be ahead of its status.
 	Checkpoint Checkpoint
+	// Untried is the RunLock of the baseline, for a run that has another one and whose arm is not
+	// pinned yet; nil: RunLock says all. See Patience.
+	Untried *RunLock
+}
+
+// Patience is the run lock that tells how long a run waits for its lock until it says so. Until that
+// pins the run's arm it is the same in all arms, since who says so begins: with a patience of its
+// own, an arm would begin more runs, or fewer.
+func (e *Effective) Patience() RunLock {
+	if e.Untried != nil {
+		return *e.Untried
+	}
+	return e.RunLock
 }
 
 // Checkpoint says when the status of a run is written. The zero value: before each effect.

@@ -22,6 +22,9 @@ func Governs(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) (Effecti
 	p := governing(run.Spec.WorkloadClass, policies)
 	e, trial := InForce(p), trialOf(run, p)
 	if trial.Arm == rollout.Canary && triedOn(p) == rollout.Run && trial.Candidate == p.Status.Rollout.Candidate.Name {
+		if baseline := e.RunLock; !Pinned(run) {
+			e.Untried = &baseline
+		}
 		e.RunLock, e.Generation = runLock(p.Status.Rollout.Candidate.RunLock), p.Status.Rollout.Candidate.Generation
 	}
 	return e, trial

@@ -113,3 +113,34 @@ func TestPlans(t *testing.T) {
 		t.Error("a policy without a rollout has canaries")
 	}
 }
+
+// Who says that it waits for its first lock begins. When that is must not depend on the arm.
+//
+// mutation: a patience that is the candidate's before the arm is pinned, or the baseline's after
+// that, makes this fail.
+func TestUntilItsArmIsPinnedARunIsAsPatientAsTheBaseline(t *testing.T) {
+	p := rolling(rollout.Progressing)
+	slow := v1alpha1.RunLockPolicy{TTLSeconds: 600, Wait: v1alpha1.LockWait{BudgetMillis: new(int64(60_000))}}
+	p.Status.Rollout.Candidate.RunLock = slow
+	baseline, tried := runLock(polling), runLock(slow)
+	for name, test := range map[string]struct {
+		run  *v1alpha1.WorkflowRun
+		want RunLock
+	}{
+		"the canary that says nothing yet":   {runIn(rollout.Canary), baseline},
+		"the control":                        {runIn(rollout.Control), baseline},
+		"the canary that waits, and said so": {waiting(runIn(rollout.Canary), pinned("shared", candidate, "Canary")), tried},
+		"the canary that had its lock":       {written(runIn(rollout.Canary), pinned("shared", candidate, "Canary")), tried},
+		"the control that had its lock":      {written(runIn(rollout.Control), pinned("shared", candidate, "Control")), baseline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, trial := Governs(test.run, []v1alpha1.LockPolicy{p})
+			if got := e.Patience(); got != test.want {
+				t.Errorf("as patient as a budget of %s and a TTL of %s; want %s and %s", got.Wait.Budget, got.TTL, test.want.Wait.Budget, test.want.TTL)
+			}
+			if canary := trial.Arm == rollout.Canary; canary != (e.RunLock == tried) {
+				t.Errorf("in arm %s its lock is %+v", trial.Arm, e.RunLock)
+			}
+		})
+	}
+}

@@ -109,9 +109,9 @@ func (c Counts) Plus(o Counts) Counts {
 	return c
 }
 
-// underWay are runs that began and did not end. Those that an operator counted which is gone may be
-// among them, or be missing.
-func (c Counts) underWay() int64 { return max(0, c.Runs-c.Ended) }
+// unended are units that began and did not end, as far as was counted. Runs that were deleted are
+// among them, as they never end. Those that an operator counted which is gone may be, or be missing.
+func (c Counts) unended() int64 { return max(0, c.Runs-c.Ended) }
 
 // since is what Contended and Ended grew by.
 func (c Counts) since(before Counts) Counts {
@@ -150,6 +150,15 @@ type Tally struct {
 	Rest int64
 }
 
+// UnderWay is how many runs of each arm began and did not end, at one time. Counts do not tell that:
+// a run that is deleted before its end began, and never ends. The zero value: it is not known.
+type UnderWay struct {
+	// Known says that the runs were looked at.
+	Known bool
+	// Canary and Control are the numbers of runs.
+	Canary, Control int64
+}
+
 // Plus is the sum of two.
 func (t Tally) Plus(o Tally) Tally {
 	return Tally{Canary: t.Canary.Plus(o.Canary), Control: t.Control.Plus(o.Control), Rest: sum(t.Rest, o.Rest)}
@@ -161,12 +170,11 @@ func (t Tally) right(before Tally) bool {
 		t.Canary.reaches(before.Canary) && t.Control.reaches(before.Control)
 }
 
-// late is how many runs of the canary more than of the control are under way, where that is hardly
-// chance; else 0.
-func (t Tally) late() int64 {
-	canary, control := t.Canary.underWay(), t.Control.underWay()
-	if logEvidence(canary, canary+control) < leaning {
+// more is how many runs one arm has more than the other, if there is so much evidence that this is
+// not chance; else 0.
+func more(one, other int64, evidence float64) int64 {
+	if logEvidence(one, one+other) < evidence {
 		return 0
 	}
-	return canary - control
+	return max(0, one-other)
 }

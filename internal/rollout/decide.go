@@ -20,6 +20,8 @@ type Input struct {
 	State State
 	// Tally is what was counted for State.Candidate, over all replicas.
 	Tally Tally
+	// UnderWay is how many of its runs are under way; the zero value: that is not known.
+	UnderWay UnderWay
 	// Full says that the tally has no place for what is counted from now on.
 	Full bool
 	// Command is a user's, about State.Candidate.
@@ -126,6 +128,7 @@ func (in Input) proceed() (State, []Event) {
 		return in.rollBack(s, ReasonSampleRatioMismatch, "Counts went back, or contradict each other: the data is wrong")
 	}
 	s = s.observe(in.Plan, in.Tally)
+	s.UnderWay = in.UnderWay
 	if !s.thresholdsFit() {
 		return in.rollBack(s, ReasonSampleRatioMismatch, "Thresholds and counts contradict each other: the data is wrong")
 	}

@@ -136,12 +136,12 @@ type question struct {
 // questions are those that were asked so far.
 func questions(p Plan, s State) []question {
 	canary, control := s.Seen.Canary, s.Seen.Control
-	late := max(0, control.underWay()-canary.underWay())
+	late := s.owed()
 	busy := question{
 		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, late: late,
 		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
 	}
-	if s.Unit != TenantMinute && s.fewer(s.Seen.late()) >= leaning { // the contended are no group that the policies have in common
+	if s.Unit != TenantMinute && s.fewer(s.late()) >= leaning { // the contended are no group that the policies have in common
 		busy.canary.Asked, busy.control.Asked, busy.alone = canary.Ended, control.Ended, true
 	}
 	list := []question{busy}

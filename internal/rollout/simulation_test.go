@@ -54,6 +54,8 @@ type scenario struct {
 	look      int           // after how many runs the counts are judged
 	delay     time.Duration // of the baseline, between two tries; 0: 500 ms
 	contended float64       // of the runs of the baseline; 0: 0.6
+	deleted   float64       // of the runs, each at a time before its end; those never vote
+	patience  time.Duration // a run that lasts for longer is deleted then; 0: none is for that
 }
 
 type outcome struct {
@@ -89,7 +91,7 @@ func (tr *traffic) run(s scenario, b behaviour) (c Counts, lasts time.Duration) 
 type ending struct {
 	at    time.Time
 	arm   *Counts
-	votes Counts
+	votes Counts // none of a run that is deleted
 }
 
 // ended counts the votes of the runs that ended until now, and gives the others.
@@ -103,22 +105,51 @@ func ended(underWay []ending, now time.Time) []ending {
 	})
 }
 
+// deletes is when a run that would last for so long is deleted; lasts: it is not.
+func (s scenario) deletes(rnd *rand.Rand, lasts time.Duration) (at time.Duration, deleted bool) {
+	switch {
+	case s.patience > 0 && lasts > s.patience:
+		return s.patience, true
+	case s.deleted > 0 && rnd.Float64() < s.deleted:
+		return time.Duration(rnd.Float64() * float64(lasts)), true
+	default:
+		return lasts, false
+	}
+}
+
+// lookAt counts the runs of each arm that did not end, and are there.
+func lookAt(runs []ending, canary *Counts) UnderWay {
+	u := UnderWay{Known: true}
+	for _, run := range runs {
+		if run.arm == canary {
+			u.Canary++
+		} else {
+			u.Control++
+		}
+	}
+	return u
+}
+
 // play simulates a rollout of so many runs.
 func (s scenario) play(seed uint64) outcome {
 	tr := &traffic{rnd: rand.New(rand.NewPCG(simulationSeed, seed))}
 	spec := Revision{Hash: fmt.Sprintf("%08x", seed), Generation: 2}
 	now := time.Unix(0, 0)
 	state := State{Phase: Stable, Baseline: Revision{Hash: "old", Generation: 1}}
-	tally := Tally{}
+	tally, deletes := Tally{}, rand.New(rand.NewPCG(simulationSeed+1, seed)) // the runs are those of a scenario without deletes
 	var underWay []ending
 	begin := func(arm *Counts, b behaviour) {
 		votes, lasts := tr.run(s, b)
+		lasts, deleted := s.deletes(deletes, lasts)
+		if deleted {
+			votes = Counts{}
+		}
 		arm.Runs++
 		underWay = append(underWay, ending{now.Add(lasts), arm, votes})
 	}
 	for i := range simulatedRuns {
 		if i%s.look == 0 {
-			state, _ = Decide(Input{Plan: s.plan, Spec: spec, State: state, Tally: tally, Now: now})
+			state, _ = Decide(Input{Plan: s.plan, Spec: spec, State: state, Tally: tally, UnderWay: lookAt(underWay, &tally.Canary), Now: now})
 			if !state.Active() {
 				break
 			}
@@ -247,37 +278,51 @@ func scenarios() []scenario {
 	tails := watched // thresholds need less
 	tails.MinContendedRuns = 200
 	times := func(busy float64) behaviour { return behaviour{busy, 1, 1, 1} }
+	list := []scenario{
+		{"no difference, steps 5, 20, 50", usualBusy, same, steps, 30, 0, 0, 0, 0},
+		{"no difference, steps 20, 50", usualBusy, same, short, 30, 0, 0, 0, 0},
+		{"no difference, steps 20, 50", 0.1, same, short, 30, 0, 0, 0, 0},
+		{"no difference, half of the runs, judged after each 10", usualBusy, same, watched, 10, 0, 0, 0, 0},
+		{"no difference, half of the runs, judged after each 10", 0.1, same, watched, 10, 0, 0, 0, 0},
+		{"busy runs x 1.5, steps 20, 50", usualBusy, times(1.5), short, 30, 0, 0, 0, 0},
+		{"busy runs x 2, steps 20, 50", usualBusy, times(2), short, 30, 0, 0, 0, 0},
+		{"busy runs x 2, half of the runs", usualBusy, times(2), watched, 1, 0, 0, 0, 0},
+		{"busy runs x 2, half of the runs", 0.1, times(2), watched, 1, 0, 0, 0, 0},
+		{"busy runs x 3, half of the runs", usualBusy, times(3), watched, 1, 0, 0, 0, 0},
+		{"busy runs x 3, half of the runs", 0.1, times(3), watched, 1, 0, 0, 0, 0},
+		{"busy runs x 5, half of the runs", 0.1, times(5), watched, 1, 0, 0, 0, 0},
+		{"waits x 3, half of the runs", usualBusy, behaviour{1, 3, 1, 1}, tails, 10, 0, 0, 0, 0},
+		{"latencies x 3, half of the runs", usualBusy, behaviour{1, 1, 3, 1}, tails, 10, 0, 0, 0, 0},
+		{"delays of 100 s -> 500 ms, steps 40, 50", usualBusy, behaviour{1, 1. / 200, 1, 1}, large, 30, 100 * time.Second, 0, 0, 0},
+		{"a fiftieth contended, steps 20, 50", usualBusy, behaviour{1, 1, 1, 0.02}, short, 30, 0, 0, 0, 0},
+		{"a fiftieth contended, all of them busy, steps 20, 50", usualBusy, behaviour{3.3, 1, 1, 0.02}, short, 30, 0, 0, 0, 0},
+		{"half contended, busy runs x 3, half of the runs", usualBusy, behaviour{3, 1, 1, 0.5}, watched, 1, 0, 0, 0, 0},
+		{"contended runs wait for an hour, steps 20, 50", usualBusy, behaviour{1, 7200, 1, 1}, short, 30, 0, 0.3, 0, 0},
+		{"delays of 65 s -> 260 s, busy runs x 2.5, steps 20, 50", 0.2, behaviour{2.5, 4, 1, 1}, short, 30, 65 * time.Second, 0.3, 0, 0},
+	}
+	return append(list, withDeletes(short, watched)...)
+}
+
+// withDeletes are scenarios in which users delete runs.
+func withDeletes(steps, watched Plan) []scenario {
 	return []scenario{
-		{"no difference, steps 5, 20, 50", usualBusy, same, steps, 30, 0, 0},
-		{"no difference, steps 20, 50", usualBusy, same, short, 30, 0, 0},
-		{"no difference, steps 20, 50", 0.1, same, short, 30, 0, 0},
-		{"no difference, half of the runs, judged after each 10", usualBusy, same, watched, 10, 0, 0},
-		{"no difference, half of the runs, judged after each 10", 0.1, same, watched, 10, 0, 0},
-		{"busy runs x 1.5, steps 20, 50", usualBusy, times(1.5), short, 30, 0, 0},
-		{"busy runs x 2, steps 20, 50", usualBusy, times(2), short, 30, 0, 0},
-		{"busy runs x 2, half of the runs", usualBusy, times(2), watched, 1, 0, 0},
-		{"busy runs x 2, half of the runs", 0.1, times(2), watched, 1, 0, 0},
-		{"busy runs x 3, half of the runs", usualBusy, times(3), watched, 1, 0, 0},
-		{"busy runs x 3, half of the runs", 0.1, times(3), watched, 1, 0, 0},
-		{"busy runs x 5, half of the runs", 0.1, times(5), watched, 1, 0, 0},
-		{"waits x 3, half of the runs", usualBusy, behaviour{1, 3, 1, 1}, tails, 10, 0, 0},
-		{"latencies x 3, half of the runs", usualBusy, behaviour{1, 1, 3, 1}, tails, 10, 0, 0},
-		{"delays of 100 s -> 500 ms, steps 40, 50", usualBusy, behaviour{1, 1. / 200, 1, 1}, large, 30, 100 * time.Second, 0},
-		{"a fiftieth contended, steps 20, 50", usualBusy, behaviour{1, 1, 1, 0.02}, short, 30, 0, 0},
-		{"a fiftieth contended, all of them busy, steps 20, 50", usualBusy, behaviour{3.3, 1, 1, 0.02}, short, 30, 0, 0},
-		{"half contended, busy runs x 3, half of the runs", usualBusy, behaviour{3, 1, 1, 0.5}, watched, 1, 0, 0},
-		{"contended runs wait for an hour, steps 20, 50", usualBusy, behaviour{1, 7200, 1, 1}, short, 30, 0, 0.3},
-		{"delays of 65 s -> 260 s, busy runs x 2.5, steps 20, 50", 0.2, behaviour{2.5, 4, 1, 1}, short, 30, 65 * time.Second, 0.3},
+		{name: "no difference, a tenth of the runs deleted, steps 20, 50", busy: usualBusy, candidate: same, plan: steps, look: 30, deleted: 0.1},
+		{name: "no difference, a third of the runs deleted, half of the runs", busy: usualBusy, candidate: same, plan: watched, look: 10, deleted: 0.33},
+		{name: "a fifth contended -> none, a fifth of the runs deleted, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1, 1, 0}, plan: steps, look: 30, contended: 0.2, deleted: 0.2},
+		{name: "a quarter contended, busy runs x 3, a third of the runs deleted, half of the runs", busy: 0.1, candidate: behaviour{3, 1, 1, 1}, plan: watched, look: 1, contended: 0.25, deleted: 0.33},
+		{name: "contended runs wait for an hour, and are deleted after 5 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 7200, 1, 1}, plan: steps, look: 30, contended: 0.3, patience: 5 * time.Minute},
+		{name: "delays of 100 s -> 500 ms, and runs that wait deleted after 1 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1. / 200, 1, 1}, plan: steps, look: 30, delay: 100 * time.Second, patience: time.Minute},
 	}
 }
 
 // The numbers of the issue. In the gate a tenth of the rollouts is played; -update plays all, and
 // writes the table.
 //
-// mutation: a vote for each retry instead of one for each run, a limit of log(2), thresholds that
-// are not frozen, a ratio of ended runs that fails on both sides, votes that leave out the runs of
-// the control which are late, and contention that is gone where runs under way may be contended
-// make this fail.
+// mutation: deleted runs that are under way for good, or whose number in either arm is no matter; a
+// vote for each retry instead of one for each run, a limit of log(2), thresholds that are not
+// frozen, a ratio of ended runs that fails on both sides, votes that leave out the runs of the
+// control which are late, and contention that is gone where runs under way may be contended make
+// this fail.
 func TestRolloutsBySimulation(t *testing.T) {
 	norace.Only(t)
 	times := 100
@@ -293,7 +338,10 @@ func TestRolloutsBySimulation(t *testing.T) {
 		if none && r.rolledBack()*100 > times {
 			t.Errorf("%s: %d of %d are rolled back, %v; 1 %% is borne", s.name, r.rolledBack(), times, r.reasons)
 		}
-		if better && (r.promoted*100 < times*95 || r.rolledBack()*100 > times) {
+		if s.patience > 0 && better && r.rolledBack()*100 > times { // it ends as the control does: hardly ever
+			t.Errorf("%s: %d of %d are rolled back, %v", s.name, r.rolledBack(), times, r.reasons)
+		}
+		if better && s.patience == 0 && (r.promoted*100 < times*95 || r.rolledBack()*100 > times) {
 			t.Errorf("%s: %d of %d are promoted, %v", s.name, r.promoted, times, r.reasons)
 		}
 		if s.candidate.tail > 1000 && r.promoted > 0 {

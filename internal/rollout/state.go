@@ -96,6 +96,8 @@ type State struct {
 
 	// Seen is the tally of the last decision.
 	Seen Tally
+	// UnderWay is what was under way then. It is not kept from one decision to the next.
+	UnderWay UnderWay
 	// Begin is the tally when the step began.
 	Begin Tally
 	// Wait and Latency are thresholds.

@@ -67,6 +67,35 @@ func (s State) fewer(more int64) float64 {
 	return logWorse(Vote{control.Contended, control.Ended}, Vote{canary.Contended + more, canary.Ended + more})
 }
 
+// underWay is how many runs of each arm are under way. Where that is not known it is those that did
+// not end, which are more.
+func (s State) underWay() (canary, control int64) {
+	if s.UnderWay.Known {
+		return s.UnderWay.Canary, s.UnderWay.Control
+	}
+	return s.Seen.Canary.unended(), s.Seen.Control.unended()
+}
+
+// gone is how many runs of each arm are neither under way nor counted as ended: nearly all of them
+// were deleted. They never vote.
+func (s State) gone() (canary, control int64) {
+	canary, control = s.underWay()
+	return max(0, s.Seen.Canary.unended()-canary), max(0, s.Seen.Control.unended()-control)
+}
+
+// late is how many runs of the canary more than of the control did not end, where that is hardly
+// chance; else 0. A deleted one is as one that is late: it may have been deleted as it waited.
+func (s State) late() int64 { return more(s.Seen.Canary.unended(), s.Seen.Control.unended(), leaning) }
+
+// owed is how many votes of the control are missing beyond those of the canary: of runs that are
+// under way, and of those that were deleted if that is no chance. Else deletes, which are a random
+// walk, would have ever more runs vote for the candidate.
+func (s State) owed() int64 {
+	canary, control := s.underWay()
+	lost, ofControl := s.gone()
+	return max(0, control-canary) + more(ofControl, lost, busyLimit)
+}
+
 // lacks says what evidence a step lacks; empty: none.
 func (s State) lacks(least int64) string {
 	canary, control := s.Seen.Canary.since(s.Begin.Canary), s.Seen.Control.since(s.Begin.Control)
@@ -94,10 +123,16 @@ func (s State) lacksRuns(canary, control Counts, least int64) string {
 	if s.fewer(0) < leaning {
 		return text
 	}
-	underWay := s.Seen.Canary.underWay()
-	if s.fewer(underWay) >= busyLimit && control.Contended >= least && canary.Ended >= least {
+	underWay, _ := s.underWay()
+	lost, ofControl := s.gone()
+	lost = more(lost, ofControl, leaning)
+	if s.fewer(underWay+lost) >= busyLimit && control.Contended >= least && canary.Ended >= least {
 		return ""
 	}
-	return fmt.Sprintf("%s; or %d of the control, and %d of the canary that ended, if it is certain that fewer of its runs are contended: %d ended, and %d are under way",
+	text = fmt.Sprintf("%s; or %d of the control, and %d of the canary that ended, if it is certain that fewer of its runs are contended: %d ended, and %d are under way",
 		text, least, least, canary.Ended, underWay)
+	if lost > 0 {
+		text += fmt.Sprintf("; %d more than of the control were deleted before they ended", lost)
+	}
+	return text
 }

@@ -58,7 +58,7 @@ func childMain(config string) int {
 	}
 	client.AddHook(c.commands)
 	c.client = client
-	c.manager = lockmgr.New(client, lockmgr.Options{Holder: c.config.Name, Metrics: lockmgr.NewMetrics(c.registry)})
+	c.manager = lockmgr.New(client, lockmgr.Options{Holder: c.config.Name, Metrics: lockmgr.NewMetrics(c.registry, nil)})
 	c.parent = newPeer(os.Stdout, c.methods())
 
 	c.parent.serve(context.Background(), os.Stdin)

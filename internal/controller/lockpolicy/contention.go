@@ -97,8 +97,12 @@ func (b buckets) and(other buckets) buckets {
 	return sum
 }
 
-// minus is what was added since before. Counts of this process never go down.
+// minus is what was added since before. Counts of this process go down only if the series was
+// dropped meanwhile, as the policy was deleted: then all was added since.
 func (b buckets) minus(before buckets) buckets {
+	if b[math.Inf(1)] < before[math.Inf(1)] {
+		return b
+	}
 	added := buckets{}
 	for bound, n := range b {
 		added[bound] = n - before[bound]
@@ -128,6 +132,9 @@ func (b buckets) quantile(q float64) float64 {
 
 // minus is what was added since before.
 func (w pathWaits) minus(before pathWaits) pathWaits {
+	if w.busyRetries < before.busyRetries {
+		before.busyRetries = 0 // as of buckets
+	}
 	return pathWaits{busyRetries: w.busyRetries - before.busyRetries, acquired: w.acquired.minus(before.acquired)}
 }
 

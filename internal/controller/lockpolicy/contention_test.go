@@ -58,7 +58,7 @@ func TestMetricsOfLockmgr(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	metrics := lockmgr.NewMetrics(registry)
+	metrics := lockmgr.NewMetrics(registry, nil)
 	locks := lockmgr.New(client, lockmgr.Options{Metrics: metrics})
 	for _, run := range []string{"a", "b"} {
 		request := lockmgr.Request{RunUID: run, Policy: policy.Defaults().RunLock, PolicyName: "batch", Path: "result"}

@@ -158,7 +158,7 @@ func TestContentionIsWhatWasAddedToTheMetrics(t *testing.T) {
 	w.metrics.busy("batch", "result", 5)
 	w.refresh()
 	before := w.status("batch").Contention
-	w.r = &Reconciler{Client: w.r.Client, Clock: w.clock, Metrics: prometheus.NewRegistry(), Ballots: ballot.NewBox(nil)}
+	w.r = &Reconciler{Client: w.r.Client, Clock: w.clock, Metrics: prometheus.NewRegistry(), Ballots: ballot.NewBox(nil, nil)}
 	w.pass()
 	if diff := cmp.Diff(before, w.status("batch").Contention); diff != "" || before.BusyRetriesPerMinute != 10 {
 		t.Errorf("figures of the leader before (-before +after):\n%s", diff)

@@ -36,7 +36,7 @@ func TestHealthChecksUnderstandPolicies(t *testing.T) {
 		if got := seenByTools(t, &all[i]); got.Status != status.InProgressStatus || got.Message == "" {
 			t.Errorf("%s, at which nobody has looked, is %s: %q", all[i].Name, got.Status, got.Message)
 		}
-		all[i].Status = s.of(&all[i])
+		all[i].Status = s.of(&all[i], false)
 		if got := seenByTools(t, &all[i]); got.Status != want.status || !strings.Contains(got.Message, want.message) {
 			t.Errorf("%s is %s: %q, want %s: %q", all[i].Name, got.Status, got.Message, want.status, want.message)
 		}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
@@ -52,6 +53,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Metrics are this process's own, those of internal/lockmgr among them.
 	Metrics prometheus.Gatherer
+	// Names are those of policies that are in labels of metrics; nil: all are.
+	Names *policynames.Names
 	// Elected says whether this replica writes the status of policies; nil: it does.
 	Elected func() bool
 
@@ -70,7 +73,8 @@ type Reconciler struct {
 	unkeptSince map[string]time.Time
 
 	last     figures
-	reportAt time.Time // when this replica may report again, while another writes status
+	underWay map[ballot.Entry]rollout.UnderWay // as of this pass; nil: not known
+	reportAt time.Time                         // when this replica may report again, while another writes status
 	rollouts rolloutMetrics
 }
 
@@ -105,11 +109,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, fmt.Errorf("list lock policies: %w", err)
 	}
 	if len(list.Items) == 0 {
-		r.rollouts.only(nil)
-		r.last, r.unkeptSince = figures{}, nil // of runs that nobody governs; the next policy's event begins anew
-		return reconcile.Result{}, nil
+		return r.withoutPolicies(), nil
 	}
 	now := r.Clock.Now()
+	r.keepNames(list.Items, now)
 	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
 		r.last, r.unkeptSince = figures{}, nil // they would be old when it does
@@ -121,11 +124,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if r.last.due(now) {
 		errs = append(errs, r.refresh(ctx, now))
 	}
+	errs = append(errs, r.lookAtTrials(ctx, list.Items))
 	wait := r.last.next(now)
 	next := newStatuses(list.Items, r.last, now)
 	for i := range list.Items {
 		p := &list.Items[i]
-		status := next.of(p)
+		status := next.of(p, r.Names.Shared(p.Name))
 		events := r.rollOut(p, status, now)
 		status.Effective = effective(p, status, next.owners)
 		err := r.keepAndWrite(ctx, p, status, events)
@@ -142,6 +146,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// withoutPolicies is a pass over none. It comes again only for series that are to be dropped.
+func (r *Reconciler) withoutPolicies() reconcile.Result {
+	r.rollouts.only(nil)
+	r.last, r.unkeptSince = figures{}, nil // of runs that nobody governs; the next policy's event begins anew
+	if r.keepNames(nil, r.Clock.Now()) {
+		return reconcile.Result{RequeueAfter: refreshEvery}
+	}
+	return reconcile.Result{}
+}
+
+// keepNames drops the series of deleted policies, each replica its own. It says whether there are
+// some for later.
+func (r *Reconciler) keepNames(policies []v1alpha1.LockPolicy, now time.Time) (later bool) {
+	names := map[string]bool{}
+	for i := range policies {
+		names[policies[i].Name] = true
+	}
+	return r.Names.Keep(func(name string) bool { return names[name] }, now)
 }
 
 // reportOnly adds what this replica counted to the rollouts under way. Another one decides on them.

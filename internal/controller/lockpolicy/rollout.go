@@ -65,7 +65,7 @@ func (r *Reconciler) decide(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySta
 	state := stateOf(before)
 	in := rollout.Input{Plan: policy.PlanOf(p), Spec: w.revision, Unit: w.unit, State: state, Command: command(p, before), Now: now}
 	if before != nil {
-		in.Tally = tallyOf(before.Replicas)
+		in.Tally, in.UnderWay = tallyOf(before.Replicas), r.underWayOf(p.Name, before)
 		in.Full = len(before.Replicas) >= maxReplicas && !slices.ContainsFunc(before.Replicas, func(o v1alpha1.RolloutReplica) bool { return o.Name == r.Process })
 	}
 	decided, events := rollout.Decide(in)

@@ -29,8 +29,8 @@ func newStatuses(policies []v1alpha1.LockPolicy, f figures, now time.Time) *stat
 }
 
 // of is the status of one policy, but for its rollout and what that has in force. What is not known
-// yet stays as it is.
-func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
+// yet stays as it is. One whose metrics are shared with others has no contention of its own to say.
+func (s *statuses) of(p *v1alpha1.LockPolicy, shared bool) *v1alpha1.LockPolicyStatus {
 	next := &v1alpha1.LockPolicyStatus{}
 	if p.Status != nil {
 		next = p.Status.DeepCopy()
@@ -45,6 +45,9 @@ func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
 	}
 	if c := s.figures.contention(p.Name); c != nil {
 		next.Contention = c
+	}
+	if shared {
+		next.Contention = nil
 	}
 	return next
 }

@@ -83,7 +83,7 @@ func (w *world) restart() {
 	w.lives++
 	w.r = &Reconciler{
 		Client: w.counted, Live: w.client, Clock: w.clock, Metrics: w.metrics.registry, Events: w.told,
-		Ballots: ballot.NewBox(nil), Process: fmt.Sprint("operator/", w.lives), Namespace: "default",
+		Ballots: ballot.NewBox(nil, nil), Process: fmt.Sprint("operator/", w.lives), Namespace: "default",
 	}
 }
 

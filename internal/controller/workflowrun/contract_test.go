@@ -222,7 +222,7 @@ func busyLocks(t *testing.T) *lockmgr.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := lockmgr.New(client, lockmgr.Options{Holder: "me", Metrics: lockmgr.NewMetrics(prometheus.NewRegistry())})
+	m := lockmgr.New(client, lockmgr.Options{Holder: "me", Metrics: lockmgr.NewMetrics(prometheus.NewRegistry(), nil)})
 	t.Cleanup(func() {
 		_ = m.Close(context.WithoutCancel(t.Context()))
 		_ = client.Close()

@@ -393,7 +393,7 @@ func (s *sizes) Put(_ context.Context, _ *v1alpha1.WorkflowRun, _ []byte, size i
 // mutation: put that gives the size of the request makes this fail.
 func TestAWrittenRunIsAsLargeAsAllOfIt(t *testing.T) {
 	var s sizes
-	r := &Reconciler{Clock: clocktesting.NewFakeClock(epoch), Statuses: &s, Metrics: NewMetrics(prometheus.NewRegistry())}
+	r := &Reconciler{Clock: clocktesting.NewFakeClock(epoch), Statuses: &s, Metrics: NewMetrics(prometheus.NewRegistry(), nil)}
 	p := &pass{r: r, run: aRun("1"), mem: &memory{}}
 	next := aRun("1", v1alpha1.StepPending)
 	next.Spec.Steps[0].When = strings.Repeat("x", 1<<10)

@@ -3,10 +3,13 @@
 package workflowrun
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 )
 
 // Metrics are the figures of this package and, exported, of its parts;
@@ -21,16 +24,17 @@ type Metrics struct {
 	Recoveries      *prometheus.CounterVec
 	AnswersAsked    *prometheus.CounterVec
 	ResultsPerWrite prometheus.Histogram
-	ResultLatency   *prometheus.HistogramVec
+	resultLatency   *prometheus.HistogramVec
 	TakeOver        prometheus.Histogram
 	DispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
 	decisionsAhead  prometheus.Counter
 	writes          *prometheus.HistogramVec
+	names           *policynames.Names
 }
 
-// NewMetrics makes and registers the metrics.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
+// NewMetrics makes and registers the metrics. names are those of policies that are in labels.
+func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 	latency := prometheus.ExponentialBuckets(0.001, 2, 16) // 1 ms to 33 s
 	m := &Metrics{
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -64,8 +68,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
-		ResultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "syncopate_job_result_latency_seconds", Help: "Time from a result's publication to its status write, by LockPolicy.", Buckets: latency,
+		resultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "syncopate_job_result_latency_seconds", Help: "Time from when NATS stored a result to its status write, by LockPolicy.", Buckets: latency,
 		}, []string{"policy"}),
 		TakeOver: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "syncopate_take_over_seconds",
@@ -76,6 +80,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
+	m.names = names
+	names.Drop(m.resultLatency)
 	m.addDecisions()
 	for _, outcome := range outcomes {
 		m.statusWrites.WithLabelValues(outcome) // from 0 on: alerts are about their increase
@@ -84,8 +90,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
 	reg.MustRegister(m.decisionsCut, m.decisionsAhead, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
-		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency, m.writes)
+		m.ResultsPerWrite, m.resultLatency, m.TakeOver, m.DispatchLatency, m.writes)
 	return m
+}
+
+// Applied counts the latency of a result that was applied under a policy, by name.
+func (m *Metrics) Applied(policy string, latency time.Duration) {
+	m.resultLatency.WithLabelValues(m.names.Label(policy)).Observe(latency.Seconds())
 }
 
 // addDecisions makes the metrics of decisions, and of what runs write.

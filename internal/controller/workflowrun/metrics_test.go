@@ -14,8 +14,8 @@ import (
 // mutation: other buckets make this fail.
 func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m := NewMetrics(reg)
-	m.ResultLatency.WithLabelValues("batch").Observe(0)
+	m := NewMetrics(reg, nil)
+	m.resultLatency.WithLabelValues("batch").Observe(0)
 	m.TakeOver.Observe(0)
 	families, err := reg.Gather()
 	if err != nil {
@@ -41,7 +41,7 @@ func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
 // mutation: outcomes that come when they are counted first.
 func TestAllOutcomesOfWritesAreThereFromTheStart(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	NewMetrics(reg)
+	NewMetrics(reg, nil)
 	if n, err := testutil.GatherAndCount(reg, "syncopate_status_writes_total"); err != nil || n != 4 {
 		t.Errorf("%d outcomes, %v", n, err)
 	}

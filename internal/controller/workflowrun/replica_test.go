@@ -112,10 +112,10 @@ func withClock(c clock.WithTickerAndDelayedExecution) func(*replica) {
 // newReplica starts a process, with step events: specs look at each transition.
 func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*replica)) *replica {
 	r := &replica{w: w, registry: prometheus.NewRegistry(), recorder: &recorder{}}
-	lockMetrics := lockmgr.NewMetrics(r.registry)
+	lockMetrics := lockmgr.NewMetrics(r.registry, nil)
 	r.Reconciler = &Reconciler{
 		Events: r.recorder, StepEvents: true, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience, AloneAfter: AloneAfter,
-		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Holds: &holds.Holds{}, SemaphoreChanged: func(string) {}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
+		Metrics: NewMetrics(r.registry, nil), Waker: &Waker{}, Slots: &slots.Slots{}, Holds: &holds.Holds{}, SemaphoreChanged: func(string) {}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
 		Driven: driven.New(w.clock, ownsAll{}),
 		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}).WithAside(shares.Aside, shares.KindMetrics{}),
 	}
@@ -175,7 +175,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	})
 	settler := results.NewSettler(inbox, resultMetrics)
 	r.Batches = &results.Batches{
-		Inbox: inbox, Settler: settler, Clock: r.Clock, Spread: rand.Float64, Applied: r.Metrics.ResultLatency, PerWrite: r.Metrics.ResultsPerWrite,
+		Inbox: inbox, Settler: settler, Clock: r.Clock, Spread: rand.Float64, Applied: r.Metrics.Applied, PerWrite: r.Metrics.ResultsPerWrite,
 	}
 	r.router = results.NewRouter(results.Options{
 		Index: r.Index, Inbox: inbox, Settler: settler, Live: r.Live, Clock: r.Clock, Spread: rand.Float64, Refusals: r.Metrics.Refusals, Wake: r.Waker.Wake, WakeAfter: r.Waker.WakeAfter,

@@ -28,7 +28,7 @@ func (w *world) tries(candidate string) {
 }
 
 var _ = Describe("a run under a policy that rolls out", func() {
-	counting := func(r *replica) { r.Ballots = ballot.NewBox(nil) }
+	counting := func(r *replica) { r.Ballots = ballot.NewBox(nil, nil) }
 
 	// mutation: an arm drawn anew with each write, or a vote with each write, makes this fail.
 	It("keeps its arm from its first write to its end, though another candidate comes, and votes once, for its own", func(ctx SpecContext) {

@@ -116,7 +116,7 @@ var _ = Describe("a run whose object is full", func() {
 		w := newWorld(ctx)
 		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDelaySeconds: 1}})
 		w.tries("4f2a-2")
-		r := w.newReplica(ctx, "default", func(r *replica) { r.Ballots = ballot.NewBox(nil) })
+		r := w.newReplica(ctx, "default", func(r *replica) { r.Ballots = ballot.NewBox(nil, nil) })
 		run, t := w.narrow(ctx, r)
 		t.succeed(ctx)
 		refused := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }

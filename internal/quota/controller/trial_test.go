@@ -45,7 +45,7 @@ func quick() *policy.AdmissionLock {
 // voting is an instance that counts votes.
 func (w *world) voting() *instance {
 	k := w.instance()
-	k.trials.ballots = ballot.NewBox(nil)
+	k.trials.ballots = ballot.NewBox(nil, nil)
 	return k
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/syncopate-dev/syncopate/internal/policynames"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -60,7 +61,8 @@ const (
 
 // Box holds the counts. Safe for concurrent use.
 type Box struct {
-	runs *prometheus.CounterVec
+	runs  *prometheus.CounterVec
+	names *policynames.Names
 
 	mu      sync.Mutex
 	tallies map[Entry]*tally
@@ -75,15 +77,18 @@ type tally struct {
 	used int64 // Box.uses when it was used last
 }
 
-// NewBox makes a box, and registers its metric; nil: it is not registered.
-func NewBox(reg prometheus.Registerer) *Box {
+// NewBox makes a box, and registers its metric; nil: it is not registered. names are those of
+// policies that are in labels.
+func NewBox(reg prometheus.Registerer, names *policynames.Names) *Box {
 	b := &Box{
+		names:   names,
 		tallies: map[Entry]*tally{}, minutes: map[Minute]*minute{},
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_rollout_runs_total",
 			Help: "Runs, or tenant-minutes, in rollouts of LockPolicies, by arm and by what they voted: began, ended, contended, busy, abandoned, fence_refused, dead_lettered.",
 		}, []string{"policy", "arm", "vote"}),
 	}
+	names.Drop(b.runs)
 	if reg != nil {
 		reg.MustRegister(b.runs)
 	}
@@ -169,7 +174,7 @@ func (b *Box) count(e Entry, arm rollout.Arm, add func(*rollout.Counts), votes .
 		return
 	}
 	for _, vote := range votes {
-		b.runs.WithLabelValues(e.Policy, string(arm), vote).Inc()
+		b.runs.WithLabelValues(b.names.Label(e.Policy), string(arm), vote).Inc()
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // make this fail.
 func TestVotes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	b := NewBox(reg)
+	b := NewBox(reg, nil)
 	e := Entry{Policy: "shared", Candidate: "4f2a-2"}
 	for _, arm := range []rollout.Arm{rollout.Canary, rollout.Control, rollout.Control, rollout.Rest} {
 		b.Began(e, arm)
@@ -49,7 +49,7 @@ func TestVotes(t *testing.T) {
 }
 
 func TestOldCandidatesAreForgotten(t *testing.T) {
-	b := NewBox(nil)
+	b := NewBox(nil, nil)
 	for i := range maxTallies + 1 {
 		b.Began(Entry{Policy: "shared", Candidate: fmt.Sprint(i)}, rollout.Canary)
 	}
@@ -63,7 +63,7 @@ func TestOldCandidatesAreForgotten(t *testing.T) {
 //
 // mutation: the oldest is forgotten, and not the one that nobody used for longest.
 func TestACandidateInUseIsNotForgotten(t *testing.T) {
-	b := NewBox(nil)
+	b := NewBox(nil, nil)
 	counted, read := Entry{Policy: "counted", Candidate: "4f2a-2"}, Entry{Policy: "read", Candidate: "4f2a-2"}
 	b.Began(read, rollout.Canary)
 	b.Began(counted, rollout.Canary)

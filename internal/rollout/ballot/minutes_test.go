@@ -73,7 +73,7 @@ func TestATenantMinuteVotesOnce(t *testing.T) {
 		}, after.Add(time.Hour), rollout.Tally{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := NewBox(nil)
+			b := NewBox(nil, nil)
 			test.play(b)
 			for range 2 {
 				b.Close(test.at)
@@ -100,7 +100,7 @@ func voted(v Vote) rollout.Counts {
 
 // mutation: a claim with each start makes this fail.
 func TestAProcessClaimsAMinuteOnce(t *testing.T) {
-	b := NewBox(nil)
+	b := NewBox(nil, nil)
 	claims := 0
 	for range 3 {
 		for _, m := range []Minute{acme(), {tried, "beta", period}, {tried, "acme", period + 1}, {Entry{"shared", "77aa-3"}, "acme", period}} {
@@ -118,7 +118,7 @@ func TestAProcessClaimsAMinuteOnce(t *testing.T) {
 //
 // mutation: the vote of the first, or of the last, makes this fail.
 func TestTheVoteIsDrawn(t *testing.T) {
-	b := NewBox(nil)
+	b := NewBox(nil, nil)
 	const n = 1000
 	for i := range n {
 		m := Minute{Entry: tried, Tenant: fmt.Sprint("tenant-", i), Period: period}
@@ -138,7 +138,7 @@ func TestTheVoteIsDrawn(t *testing.T) {
 
 // mutation: minutes without a bound make this fail.
 func TestMinutesAreBounded(t *testing.T) {
-	b := NewBox(nil)
+	b := NewBox(nil, nil)
 	for i := range maxMinutes + 10 {
 		b.start(Minute{Entry: tried, Tenant: fmt.Sprint(i), Period: period}, rollout.Canary, "a", Vote{})
 	}

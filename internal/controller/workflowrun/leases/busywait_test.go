@@ -159,7 +159,7 @@ func TestPlacesInLineAreGivenUpInAShortTimeOfTheirOwn(t *testing.T) {
 func TestABusyLockIsNotTriedForEachResult(t *testing.T) {
 	clk := clocktesting.NewFakeClock(epoch)
 	line := &lineOf{}
-	l := New(Options{Clock: clk, Locks: line, Wake: func(types.NamespacedName) {}, Rand: func() float64 { return 0 }, NewID: func() string { return "" }, Metrics: lockmgr.NewMetrics(prometheus.NewRegistry())})
+	l := New(Options{Clock: clk, Locks: line, Wake: func(types.NamespacedName) {}, Rand: func() float64 { return 0 }, NewID: func() string { return "" }, Metrics: lockmgr.NewMetrics(prometheus.NewRegistry(), nil)})
 	for retry, want := range map[time.Duration]time.Duration{10 * time.Second: busyPause, 20 * time.Millisecond: 10 * time.Millisecond} {
 		run, edited := bare(), bare()
 		run.ResourceVersion, edited.ResourceVersion = "7", "8"

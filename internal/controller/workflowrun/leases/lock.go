@@ -57,7 +57,7 @@ func (s *Session) Without(run *v1alpha1.WorkflowRun, cause error) (lock lifecycl
 	lock.State = lifecycle.LockBusy
 	if !busy.Local {
 		lock.Message = s.busy.text(run, busy.Owner, s.all.Holder, s.policy.RunLock.BusyRetry)
-		lock.Overdue = !s.busy.overdueAt(s.policy.RunLock).After(now)
+		lock.Overdue = !s.busy.overdueAt(s.policy.Patience()).After(now)
 	}
 	return lock, bus.ClassLockBusy
 }

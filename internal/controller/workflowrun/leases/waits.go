@@ -40,7 +40,7 @@ func (s *Session) RetryAt(ctx context.Context, run *v1alpha1.WorkflowRun, now ti
 	at = now.Add(wait)
 	s.busyRetries++
 	s.Votes.busy(now, wait)
-	if due := s.busy.overdueAt(s.policy.RunLock); due.After(now) {
+	if due := s.busy.overdueAt(s.policy.Patience()); due.After(now) {
 		at = pacing.Earliest(at, due)
 	}
 	s.busy.looked(run)

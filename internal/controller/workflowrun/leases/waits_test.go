@@ -94,7 +94,7 @@ func sums(t *testing.T, registry prometheus.Gatherer, name string) string {
 func TestTimeWithoutALeaseCountsWhileItGoesOn(t *testing.T) {
 	clock := clocktesting.NewFakeClock(epoch)
 	registry := prometheus.NewRegistry()
-	l := New(Options{Clock: clock, Metrics: lockmgr.NewMetrics(registry), DrivenSince: func(types.UID) time.Time { return time.Time{} }})
+	l := New(Options{Clock: clock, Metrics: lockmgr.NewMetrics(registry, nil), DrivenSince: func(types.UID) time.Time { return time.Time{} }})
 	s := l.Session(&State{leaselessSince: epoch}, types.NamespacedName{}, "uid", policy.Effective{Name: "strict"})
 	expect := func(want float64) {
 		t.Helper()

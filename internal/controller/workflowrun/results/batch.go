@@ -32,8 +32,8 @@ type Batches struct {
 	Inbox    *Inbox
 	Settler  *Settler
 	Clock    clock.PassiveClock
-	Spread   func() float64 // uniform in [0,1)
-	Applied  *prometheus.HistogramVec
+	Spread   func() float64                             // uniform in [0,1)
+	Applied  func(policy string, latency time.Duration) // is told of each result that was applied
 	PerWrite prometheus.Observer
 }
 
@@ -211,7 +211,7 @@ func (x *Batch) Settle(ctx context.Context, d lifecycle.Decision, overdue Overdu
 		p := x.apply[i]
 		if v == lifecycle.Applied {
 			applied++
-			x.all.Applied.WithLabelValues(x.policy.Name).Observe(x.all.Clock.Since(p.Fact.PublishedAt).Seconds())
+			x.countApplied(p)
 		}
 		if p.Delivery == nil { // its delivery is settled as a duplicate, and says what else may have become of it
 			if v == lifecycle.Applied {
@@ -233,6 +233,12 @@ func (x *Batch) Settle(ctx context.Context, d lifecycle.Decision, overdue Overdu
 	}
 	x.settle(ctx, list)
 	return ahead
+}
+
+// countApplied counts the latency of a result that was applied. It began by the clock of NATS, which
+// may be ahead of the one here: there is no latency below 0.
+func (x *Batch) countApplied(p *Pending) {
+	x.all.Applied(x.policy.Name, max(0, x.all.Clock.Since(p.Fact.PublishedAt)))
 }
 
 // verdict is what becomes of a result; nil: it stays.

@@ -43,7 +43,7 @@ func newBatch(spread float64, p policy.Effective, list ...*Pending) *Batch {
 	inbox := NewInbox(10, 96<<20)
 	x := &Batch{all: &Batches{
 		Inbox: inbox, Settler: NewSettler(inbox, counted{}), Clock: clocktesting.NewFakeClock(epoch), Spread: func() float64 { return spread },
-		Applied:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "applied", Help: "Applied."}, []string{"policy"}),
+		Applied:  func(string, time.Duration) {},
 		PerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "per_write", Help: "Applied."}),
 	}, run: "uid", apply: list}
 	x.Under(p)
@@ -152,5 +152,36 @@ func TestOnlyObjectsOfTheirOwnJobsAreTakenOver(t *testing.T) {
 	verdicts[0] = lifecycle.Stale
 	if got := x.TakenOver(verdicts); len(got) > 0 {
 		t.Errorf("of results without effect: %v", got)
+	}
+}
+
+// The clock of NATS says when a result was stored. Where it is ahead, a latency is 0: one below that
+// would take away from the sum of all others.
+//
+// mutation: a latency below 0 of a result that is settled at once, or of one that was kept, makes
+// this fail.
+func TestALatencyIsNeverBelowZero(t *testing.T) {
+	for name, c := range map[string]struct {
+		stored, want time.Duration // after and before now
+	}{"by a clock that is ahead": {time.Minute, 0}, "by the same clock": {-3 * time.Second, 3 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			var got []time.Duration
+			result := func() *Pending {
+				return &Pending{Fact: lifecycle.Result{PublishedAt: epoch.Add(c.stored)}, Delivery: &fakeDelivery{}}
+			}
+			x := newBatch(0.5, policy.Effective{Name: "shared"}, result())
+			x.all.Applied = func(policy string, latency time.Duration) {
+				if got = append(got, latency); policy != "shared" {
+					t.Errorf("policy %q", policy)
+				}
+			}
+			kept := result()
+			kept.Kept = lifecycle.Applied
+			x.kept, x.covered = []*Pending{kept}, true
+			x.Settle(t.Context(), lifecycle.Decision{Verdicts: []lifecycle.Verdict{lifecycle.Applied}}, nil)
+			if len(got) != 2 || got[0] != c.want || got[1] != c.want {
+				t.Errorf("latencies %v; want %s twice", got, c.want)
+			}
+		})
 	}
 }

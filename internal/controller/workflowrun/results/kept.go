@@ -72,7 +72,7 @@ func (x *Batch) settleKept() (list []Settlement, applied int) {
 	for _, p := range x.kept {
 		if p.Kept == lifecycle.Applied {
 			applied++
-			x.all.Applied.WithLabelValues(x.policy.Name).Observe(x.all.Clock.Since(p.Fact.PublishedAt).Seconds())
+			x.countApplied(p)
 		}
 		p.Fact.Rejected = cmp.Or(p.rejected, p.Fact.Rejected)
 		if s, _ := x.verdict(p, p.Kept, nil); s != nil { // Ahead and Waiting are never kept

@@ -22,7 +22,7 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func aPart(arm rollout.Arm) Part {
-	return Part{Policy: "shared", Trial: policy.Trial{Candidate: "4f2a-2", Arm: arm}, Ballots: ballot.NewBox(nil)}
+	return Part{Policy: "shared", Trial: policy.Trial{Candidate: "4f2a-2", Arm: arm}, Ballots: ballot.NewBox(nil, nil)}
 }
 
 // mutation: votes of this process that replace those of others, or of a candidate of before that
@@ -138,7 +138,7 @@ func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
 	if got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"}); got != (rollout.Tally{Rest: 1}) {
 		t.Errorf("a run in no arm is counted as %+v", got)
 	}
-	none := Part{Ballots: ballot.NewBox(nil)}
+	none := Part{Ballots: ballot.NewBox(nil, nil)}
 	none.Count(&v1alpha1.WorkflowRun{}, begun, false)
 	if got := none.Ballots.Of(ballot.Entry{}); got != (rollout.Tally{}) {
 		t.Errorf("a run without a rollout is counted as %+v", got)

@@ -6,7 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Semaphore bounds, across runs, how many may use something at the same time: four GPUs, one
 // deploy for each environment. Runs name it in spec.locks, steps in their locks. Each key has
-// permits of its own.
+// permits of its own. Its name has no dots, and 63 characters at most, as runs can name it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,6 +22,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.status.busiest[0].holder`
 // +kubebuilder:printcolumn:name="Starts",type=integer,priority=1,JSONPath=`.spec.rate.starts`
 // +kubebuilder:printcolumn:name="Per-Seconds",type=integer,priority=1,JSONPath=`.spec.rate.perSeconds`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || (self.metadata.name.size() <= 63 && !self.metadata.name.contains('.'))",optionalOldSelf=true,message="no run could name this Semaphore: its name has at most 63 characters, and no dots"
 type Semaphore struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -90,6 +91,8 @@ type SemaphoreSpec struct {
 	Permits int32 `json:"permits"`
 	// namespaces selects by their labels those whose runs may use the semaphore. Absent: all.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of spec.namespaces is In, NotIn, Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && e.values.size() > 0)) && self.matchExpressions.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || e.values.size() == 0)",message="in spec.namespaces In and NotIn need values, Exists and DoesNotExist have none"
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
 	// onBusy says what becomes of a run, or a step, that comes when there is no
 	// room. Default Queue.

@@ -151,8 +151,8 @@ func leaveAlone(d *draft, r *report.Report) {
 // sayWaits says that the lock cannot be taken. It is written without the lock, so it touches
 // neither fence nor lock nor steps; and once only, whatever the cause is called the next time. Of a
 // run that never had its lock it says the policy, which pins the run's arm: a rollout is to count
-// those that wait. A run that nobody has seen yet, or that was suspended before its admission and is
-// not any more, starts its queue clock here: with the store down that is the only trace of the
+// those that wait. A run that nobody has seen yet, or that was suspended before its admission and
+// is not any more, starts its queue clock here: with the store down that is the only trace of the
 // moment. An older operator may have said that the first waits, and started none.
 func sayWaits(d *draft, r *report.Report, reason, message string) {
 	leaveAlone(d, r)

@@ -47,8 +47,8 @@ type Metrics struct {
 	names *policynames.Names
 }
 
-// NewMetrics registers the metrics with reg; nil registers them nowhere. names are those of policies
-// that are in labels.
+// NewMetrics registers the metrics with reg; nil registers them nowhere. names are those of
+// policies that are in labels.
 func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Namespace: "syncopate", Name: name, Help: help}, labels)

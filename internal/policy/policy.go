@@ -29,9 +29,9 @@ type Effective struct {
 	Untried *RunLock
 }
 
-// Patience is the run lock that tells how long a run waits for its lock until it says so. Until that
-// pins the run's arm it is the same in all arms, since who says so begins: with a patience of its
-// own, an arm would begin more runs, or fewer.
+// Patience is the run lock that tells how long a run waits for its lock until it says so. Until
+// that pins the run's arm it is the same in all arms, since who says so begins: with a patience of
+// its own, an arm would begin more runs, or fewer.
 func (e *Effective) Patience() RunLock {
 	if e.Untried != nil {
 		return *e.Untried

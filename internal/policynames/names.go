@@ -20,8 +20,8 @@ const (
 	most = 200
 	// Other is the label of all others. A policy of that name shares it.
 	Other = "other"
-	// keptFor is how long the series of a deleted policy stay: a scrape finds what was counted last,
-	// and a policy that is made again soon goes on where it was.
+	// keptFor is how long the series of a deleted policy stay: a scrape finds what was counted
+	// last, and a policy that is made again soon goes on where it was.
 	keptFor = 10 * time.Minute
 	// label is the one that all of these metrics have.
 	label = "policy"

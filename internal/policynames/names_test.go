@@ -49,8 +49,8 @@ func TestNamesBeyondTheBoundAreOther(t *testing.T) {
 	}
 }
 
-// mutation: series that are dropped at once, of policies that are there, or never; a name that keeps
-// its place for ever, or gives it up while there are series of it, make this fail.
+// mutation: series that are dropped at once, of policies that are there, or never; a name that
+// keeps its place for ever, or gives it up while there are series of it, make this fail.
 func TestSeriesOfDeletedPoliciesAreDropped(t *testing.T) {
 	n := New()
 	first, second := counter(n), counter(n)

@@ -110,7 +110,8 @@ func (c Counts) Plus(o Counts) Counts {
 }
 
 // unended are units that began and did not end, as far as was counted. Runs that were deleted are
-// among them, as they never end. Those that an operator counted which is gone may be, or be missing.
+// among them, as they never end. Those that an operator counted which is gone may be,
+// or be missing.
 func (c Counts) unended() int64 { return max(0, c.Runs-c.Ended) }
 
 // since is what Contended and Ended grew by.
@@ -150,8 +151,9 @@ type Tally struct {
 	Rest int64
 }
 
-// UnderWay is how many runs of each arm began and did not end, at one time. Counts do not tell that:
-// a run that is deleted before its end began, and never ends. The zero value: it is not known.
+// UnderWay is how many runs of each arm began and did not end, at one time. Counts do not
+// tell that: a run that is deleted before its end began, and never ends. The zero value: it
+// is not known.
 type UnderWay struct {
 	// Known says that the runs were looked at.
 	Known bool

@@ -71,10 +71,10 @@
 // What passes takes no vote for granted. It waits while the runs that ended are far fewer in the
 // control; far fewer in the canary are a fault of the candidate (SampleRatioMismatch).
 //
-// Runs under way are those that are there: counts do not tell, since a run that was deleted began and
-// never ends. Deletes are no reason to doubt either arm, as long as they strike both. What one arm
-// lost more than the other, where that is hardly chance, may be runs that somebody saw wait. Such
-// runs of the control may have voted yes, and those of the canary may be contended ones.
+// Runs under way are those that are there: counts do not tell, since a run that was deleted began
+// and never ends. Deletes are no reason to doubt either arm, as long as they strike both. What one
+// arm lost more than the other, where that is hardly chance, may be runs that somebody saw wait.
+// Such runs of the control may have voted yes, and those of the canary may be contended ones.
 //
 // # Contention that is gone
 //
@@ -94,7 +94,8 @@
 // control, once it is certain (0.5 %) that fewer of its runs are contended. All of its runs under
 // way count as contended: it might be they that wait for their lock, and never end. A run is under
 // way from its first write, which may be that it waits for its first lock. It says so after the
-// budget of a wait, that of the baseline in all arms, so one that never got that far is not counted.
+// budget of a wait, that of the baseline in all arms, so one that never got that far
+// is not counted.
 //
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
 // guardrail's percentage of the control's. So a difference that is certain but small passes.

@@ -65,8 +65,8 @@ func StepsEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Ti
 }
 
 // QueueEnd is when a waiting run times out; zero: never, or its clock does not run. The clock runs
-// from queuedAt, which the first write of a run has that is not suspended, with the lock or without:
-// when it was created nobody may have been there to see it.
+// from queuedAt, which the first write of a run has that is not suspended, with the lock or
+// without: when it was created nobody may have been there to see it.
 func QueueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
 	if run.Spec.QueueTimeoutSeconds == nil || Admitted(st) || run.Spec.Suspend || st.Admission == nil || st.Admission.QueuedAt == nil {
 		return time.Time{}

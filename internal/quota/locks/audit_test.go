@@ -113,11 +113,7 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 				}
 				return c.limit, true
 			}
-			got := ""
-			if w := deadlocked(s, limit, v.needs); w != nil {
-				got = w.Ticket.ID
-			}
-			if got != c.want {
+			if got := refuses(t, s, limit, &v); got != c.want {
 				t.Errorf("refuses %q, want %q", got, c.want)
 			}
 		})

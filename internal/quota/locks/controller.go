@@ -74,6 +74,7 @@ type Controller struct {
 	idle     map[string]time.Time    // since when a ticket has what status does not say
 	refusals map[types.UID]time.Time // when a run could last not be marked, to take what it has
 	unknown  map[types.UID]time.Time // since when the cache does not know a run that has tickets
+	ahead    map[holdID]time.Time    // since when a hold was seen whose fence was ahead of the clock
 }
 
 // New makes a Controller. It asks nobody anything before the first call.
@@ -104,8 +105,8 @@ type Request struct {
 	Permits int32
 }
 
-// UnusableError is why a lock cannot be used now: its semaphore is gone, or is not
-// for the namespace.
+// UnusableError is why a lock cannot be used now: its semaphore is gone, is not for the
+// namespace, or does not say for which it is in a way that can be read.
 type UnusableError struct{ Lock, Why string }
 
 // Error implements error.
@@ -201,12 +202,12 @@ func (c *Controller) want(ctx context.Context, namespace string, r Request) (sto
 	if sem == nil {
 		return w, 0, &UnusableError{Lock: r.Name, Why: "there is no Semaphore " + name}
 	}
-	allowed, err := c.allows(ctx, sem, namespace)
+	why, err := c.shut(ctx, sem, namespace)
 	if err != nil {
 		return w, 0, err
 	}
-	if !allowed {
-		return w, 0, &UnusableError{Lock: r.Name, Why: "Semaphore " + name + " is not for namespace " + namespace}
+	if why != "" {
+		return w, 0, &UnusableError{Lock: r.Name, Why: why}
 	}
 	w.Limit, w.OnBusy, w.Ordered = int(sem.Spec.Permits), store.OnBusy(sem.Spec.OnBusy), sem.Spec.Order == v1alpha1.OrderOrdered
 	w.Longest = int(sem.Spec.Queue.MaxLength)

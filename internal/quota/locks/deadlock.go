@@ -4,15 +4,16 @@ package locks
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // deadlocked is the wait that has to end for others to go on; nil: all can go on. Locks that
 // are taken together are never part of a deadlock. But what holds its locks may wait for others:
-// see needs.
+// see scope.
 //
 // What needs nothing that waits, or only what could be had, ends some day, and what it holds is
 // free then. What is left when no more ends like that waits for itself, or behind what does. The
@@ -21,213 +22,277 @@ import (
 //
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.
-func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) *store.Waiter {
-	w := waits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), byTree: map[string][]store.Waiter{}}
-	for _, one := range s.Waiters {
-		if one.Refused == "" {
-			w.line = append(w.line, one)
-			w.byTree[one.Ticket.Tree] = append(w.byTree[one.Ticket.Tree], one)
-			w.ordered = w.ordered || slices.ContainsFunc(one.Wants, func(l store.Want) bool { return l.Ordered })
+//
+// The cost is that of what is held and waited for, once: users choose how many wait for how much.
+//
+// Errors: that ctx ended.
+func deadlocked(ctx context.Context, s store.LocksSnapshot, limit limitOf, v *view) (*store.Waiter, error) {
+	w := &waits{limit: limit, locks: map[string]*lock{}, parts: map[scope]*part{}}
+	for i := range s.Holds {
+		w.hold(&s.Holds[i], v)
+	}
+	for i := range s.Waiters {
+		if s.Waiters[i].Refused == "" {
+			w.wait(&s.Waiters[i], v)
 		}
 	}
-	for more := len(w.line) > 0; more; {
-		more = w.ends()
+	if err := w.goOn(ctx); err != nil {
+		return nil, fmt.Errorf("look for a ring of waits: %w", err)
 	}
-	return w.youngest()
+	return w.youngest(), nil
 }
 
-// needsOf says whether what holds its locks ends only after one that waits went on.
-type needsOf func(held, waits store.Ticket) bool
-
-// waits are what is held and waited for.
+// waits are what is held and waited for. Waiters, locks and parts are the nodes of a graph, each
+// with a number: a waiter needs locks, a lock the parts that its holders need, and a part those
+// that wait inside of it.
 type waits struct {
-	used   map[string]int
-	limit  limitOf
-	needs  needsOf
-	held   []store.Holding
-	line   []store.Waiter            // in order
-	byTree map[string][]store.Waiter // by tree of runs: nothing waits for another tree but by a lock
+	limit limitOf
+	held  []*holding
+	line  []*waiter // in order
+	locks map[string]*lock
+	parts map[scope]*part // that holders need
+	nodes int
 
-	ordered bool // an Ordered lock is waited for
+	going []*waiter // that go on, which is not passed on yet
 }
 
-// ends lets those end that need nothing that waits in vain, and says whether any did.
-func (w *waits) ends() bool {
-	before, behind := len(w.held), map[string]bool{}
-	if w.ordered {
-		behind = w.blocked()
+// waiter is one that waits.
+type waiter struct {
+	*store.Waiter
+	node  int
+	lacks int  // locks without room, and lines of Ordered locks in which it is behind another; 0: it goes on
+	never bool // it wants more of a lock than there is, so it is in no line
+	parts []*part
+}
+
+// holding is a hold, which ends when nobody waits in vain in the parts that it needs.
+type holding struct {
+	*store.Holding
+	parts []*part
+	left  int // parts in which somebody does
+}
+
+// part is what is inside of a scope.
+type part struct {
+	node    int
+	inside  []*waiter
+	blocked int        // those of them that wait in vain
+	before  []*holding // end after it
+}
+
+// lock is one that is held or waited for.
+type lock struct {
+	node        int
+	limit, used int
+	bounded     bool // else its semaphore is gone
+	holders     []*holding
+	line        []place // who wants it, in order
+	first       int     // in line, of those that wait in vain
+	short       []place // for whom it has no room
+}
+
+type place struct {
+	*waiter
+	permits int
+	ordered bool
+}
+
+// busy says whether so much of a lock is held that it has no room.
+func (l *lock) busy(permits int) bool {
+	return l.bounded && permits <= l.limit && l.used+permits > l.limit
+}
+
+func (w *waits) lock(name string) *lock {
+	l := w.locks[name]
+	if l == nil {
+		l = &lock{node: w.node()}
+		l.limit, l.bounded = w.limit(name)
+		w.locks[name] = l
 	}
-	w.held = slices.DeleteFunc(w.held, func(h store.Holding) bool {
-		waits := func(one store.Waiter) bool { return w.lacks(one) || behind[one.Ticket.ID] }
-		if slices.ContainsFunc(w.byTree[h.Ticket.Tree], func(one store.Waiter) bool { return waits(one) && w.needs(h.Ticket, one.Ticket) }) {
-			return false
-		}
-		for _, l := range h.Locks {
-			w.used[l.Name] -= l.Permits
-		}
-		return true
-	})
-	return len(w.held) < before
+	return l
 }
 
-// blocked are those that wait for what is held, or, in the line of an Ordered lock, behind one that
-// is blocked.
-func (w *waits) blocked() map[string]bool {
-	all, stands := map[string]bool{}, map[string]bool{} // by ticket, and by lock whose line stands
+func (w *waits) node() int {
+	w.nodes++
+	return w.nodes - 1
+}
+
+// hold enters a hold.
+func (w *waits) hold(h *store.Holding, v *view) {
+	one := &holding{Holding: h}
+	for _, s := range v.needs(h.Ticket) {
+		p := w.parts[s]
+		if p == nil {
+			p = &part{node: w.node()}
+			w.parts[s] = p
+		}
+		p.before, one.parts = append(p.before, one), append(one.parts, p)
+	}
+	for _, held := range h.Locks {
+		l := w.lock(held.Name)
+		l.used, l.holders = l.used+held.Permits, append(l.holders, one)
+	}
+	w.held = append(w.held, one)
+}
+
+// wait enters one that waits, when all holds are entered, as if all before it waited in vain.
+func (w *waits) wait(s *store.Waiter, v *view) {
+	one := &waiter{Waiter: s, node: w.node()}
+	for _, in := range v.within(s.Ticket) {
+		if p := w.parts[in]; p != nil {
+			p.inside, one.parts = append(p.inside, one), append(one.parts, p)
+			p.blocked++
+		}
+	}
+	for _, want := range s.Wants {
+		l, at := w.lock(want.Name), place{one, want.Permits, want.Ordered}
+		one.never = one.never || l.bounded && want.Permits > l.limit
+		if l.busy(want.Permits) {
+			one.lacks++
+			l.short = append(l.short, at)
+		}
+		if want.Ordered && len(l.line) > 0 {
+			one.lacks++
+		}
+		l.line = append(l.line, at)
+	}
+	w.line = append(w.line, one)
+}
+
+// goOn lets those go on that need nothing that waits in vain, and those that need what they hold.
+func (w *waits) goOn(ctx context.Context) error {
 	for _, one := range w.line {
-		if !w.lacks(one) && !slices.ContainsFunc(one.Wants, func(l store.Want) bool { return l.Ordered && stands[l.Name] }) {
-			continue
-		}
-		all[one.Ticket.ID] = true
-		if slices.ContainsFunc(one.Wants, w.never) {
-			continue // it is in no line
-		}
-		for _, l := range one.Wants {
-			stands[l.Name] = true
+		if one.lacks == 0 {
+			w.going = append(w.going, one)
 		}
 	}
-	return all
-}
-
-// lacks says whether one waits for what is held.
-func (w *waits) lacks(one store.Waiter) bool {
-	return slices.ContainsFunc(one.Wants, w.busy)
-}
-
-// busy says whether a lock is held by so many that it has no room.
-func (w *waits) busy(l store.Want) bool {
-	n, ok := w.limit(l.Name)
-	return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
-}
-
-// never says whether more is asked for than there is.
-func (w *waits) never(l store.Want) bool {
-	n, ok := w.limit(l.Name)
-	return ok && l.Permits > n
-}
-
-// youngest is the one that waits in vain, and is needed, in the youngest run of those
-// that wait for themselves.
-func (w *waits) youngest() *store.Waiter {
-	blocked := w.blocked()
-	behind := w.edges(blocked)
-	var all []store.Waiter
+	for _, l := range w.locks {
+		slices.SortFunc(l.short, func(a, b place) int { return cmp.Compare(b.permits, a.permits) })
+		w.moveUp(l)
+	}
 	for _, h := range w.held {
-		for _, one := range w.byTree[h.Ticket.Tree] {
-			if blocked[one.Ticket.ID] && w.needs(h.Ticket, one.Ticket) {
-				all = append(all, one)
+		for _, p := range h.parts {
+			if p.blocked > 0 {
+				h.left++
 			}
 		}
-	}
-	slices.SortFunc(all, func(a, b store.Waiter) int {
-		return cmp.Or(b.Ticket.Created.Compare(a.Ticket.Created), cmp.Compare(b.Ticket.ID, a.Ticket.ID))
-	})
-	outside := map[string]bool{}
-	for _, one := range all {
-		if !outside[one.Ticket.ID] && inRing(one.Ticket.ID, behind, outside) {
-			return &one
+		if h.left == 0 {
+			w.end(h)
 		}
+	}
+	for last := len(w.going) - 1; last >= 0; last = len(w.going) - 1 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		one := w.going[last]
+		w.going = w.going[:last]
+		w.passOn(one)
 	}
 	return nil
 }
 
-// inRing says whether the way from one to those for whom it waits leads back to it. Outside are
-// those that are in no ring, which is noted: no way back leads by them.
-func inRing(id string, behind map[string][]string, outside map[string]bool) bool {
-	seen := map[string]bool{}
-	for next := slices.Clone(behind[id]); len(next) > 0; {
-		last := next[len(next)-1]
-		next = next[:len(next)-1]
-		if last == id {
-			return true
-		}
-		if !seen[last] && !outside[last] {
-			seen[last] = true
-			next = append(next, behind[last]...)
-		}
-	}
-	outside[id] = true
-	return false
-}
-
-// edges are for whom of those that are blocked each of them waits: who has to go on before what it
-// wants is free, and who stands before it in the line of an Ordered lock.
-func (w *waits) edges(blocked map[string]bool) map[string][]string {
-	holds := w.keepers(blocked)
-	behind, before := map[string][]string{}, map[string]string{} // before: by lock, the last in line
-	for _, one := range w.line {
-		id := one.Ticket.ID
-		if !blocked[id] {
+// passOn tells those that need one that it goes on.
+func (w *waits) passOn(one *waiter) {
+	for _, p := range one.parts {
+		if p.blocked--; p.blocked > 0 {
 			continue
 		}
-		for _, l := range one.Wants {
-			if w.busy(l) {
-				behind[id] = append(behind[id], holds[l.Name]...)
+		for _, h := range p.before {
+			if h.left--; h.left == 0 {
+				w.end(h)
 			}
-			if last := before[l.Name]; l.Ordered && last != "" {
-				behind[id] = append(behind[id], last)
-			}
-		}
-		if slices.ContainsFunc(one.Wants, w.never) {
-			continue // it is in no line
-		}
-		for _, l := range one.Wants {
-			before[l.Name] = id
 		}
 	}
-	return behind
+	for _, want := range one.Wants {
+		w.moveUp(w.locks[want.Name])
+	}
 }
 
-// keepers are, by lock, those of the ones that are blocked who have to go on before it is free.
-func (w *waits) keepers(blocked map[string]bool) map[string][]string {
-	of := map[string][]string{}
-	for _, h := range w.held {
-		for _, one := range w.byTree[h.Ticket.Tree] {
-			if !blocked[one.Ticket.ID] || !w.needs(h.Ticket, one.Ticket) {
-				continue
-			}
-			for _, l := range h.Locks {
-				of[l.Name] = append(of[l.Name], one.Ticket.ID)
-			}
+// end frees what is held, and those go on for whom there is room then.
+func (w *waits) end(h *holding) {
+	for _, held := range h.Locks {
+		l := w.locks[held.Name]
+		l.used -= held.Permits
+		for last := len(l.short) - 1; last >= 0 && !l.busy(l.short[last].permits); last-- {
+			w.lackLess(l.short[last].waiter)
+			l.short = l.short[:last]
 		}
 	}
-	return of
 }
 
-// needs is needsOf by the runs that there are. A run ends after all that is below it, so after each
-// wait of its tree. A step ends after its items, or its child run, and else by itself, as an item
-// does: other steps of the run may wait meanwhile.
-func (v *view) needs(held, waits store.Ticket) bool {
-	if held.Tree != waits.Tree {
-		return false
-	}
-	_, step, isStep := strings.Cut(held.ID, "/")
-	if !isStep || strings.HasPrefix(waits.ID, held.ID+"/") {
-		return true
-	}
-	child := v.runs[uidOf(held.ID)].childOf(step)
-	run := waits.Run
-	for level := 0; level < maxLevels && run != "" && child != ""; level++ {
-		if run == child {
-			return true
+// moveUp finds the first in the line of a lock that waits in vain. Nobody before it is behind
+// another.
+func (w *waits) moveUp(l *lock) {
+	for l.first < len(l.line) {
+		if first := l.line[l.first]; first.lacks > 0 && !first.never {
+			return
 		}
-		run = v.parents[run]
+		if l.first++; l.first < len(l.line) && l.line[l.first].ordered {
+			w.lackLess(l.line[l.first].waiter)
+		}
 	}
-	return false
 }
 
-// maxLevels bounds the way up a tree of runs.
-const maxLevels = 100
-
-// childOf names the child run of a step; "": it has none.
-func (f fact) childOf(step string) string {
-	if f.status == nil {
-		return ""
+func (w *waits) lackLess(one *waiter) {
+	if one.lacks--; one.lacks == 0 {
+		w.going = append(w.going, one)
 	}
-	for i := range f.status.Steps {
-		if s := &f.status.Steps[i]; s.Name == step && s.ChildRun != nil {
-			return f.name.Namespace + "/" + s.ChildRun.Name
+}
+
+// youngest is the one that waits in vain, and is needed, in the youngest run of those
+// that wait for themselves.
+func (w *waits) youngest() (youngest *store.Waiter) {
+	ring := inRings(w.edges())
+	for _, one := range w.line {
+		needed := len(one.parts) > 0 // who needs them has not ended, as this one did not go on
+		if one.lacks == 0 || !needed || !ring[one.node] {
+			continue
+		}
+		if youngest == nil || cmp.Or(one.Ticket.Created.Compare(youngest.Ticket.Created), cmp.Compare(one.Ticket.ID, youngest.Ticket.ID)) > 0 {
+			youngest = one.Waiter
 		}
 	}
-	return ""
+	return youngest
+}
+
+// edges are the ways from each node to those for which it waits in vain. That of a waiter to a
+// lock is for its holders, that to another waiter for its place before it in an Ordered line.
+func (w *waits) edges() [][]int {
+	next := make([][]int, w.nodes)
+	way := func(from, to int) { next[from] = append(next[from], to) }
+	for _, p := range w.parts {
+		for _, one := range p.inside {
+			if one.lacks > 0 {
+				way(p.node, one.node)
+			}
+		}
+	}
+	for _, l := range w.locks {
+		for _, h := range l.holders {
+			for _, p := range h.parts { // of a hold that ended they lead nowhere
+				way(l.node, p.node)
+			}
+		}
+		l.ways(way)
+	}
+	return next
+}
+
+// ways are those of who waits for a lock.
+func (l *lock) ways(way func(from, to int)) {
+	var before *waiter // the last in line
+	for _, at := range l.line {
+		if at.lacks == 0 {
+			continue
+		}
+		if l.busy(at.permits) {
+			way(at.node, l.node)
+		}
+		if at.ordered && before != nil {
+			way(at.node, before.node)
+		}
+		if !at.never {
+			before = at.waiter
+		}
+	}
 }

@@ -96,16 +96,17 @@
 //
 // # Bounds
 //
-// A rate has at most 1,000 starts in a period of at most an hour. At most 10,000 wait for a lock. A
-// take or a drop costs O(log n) and a look at up to 256 that wait for each of its locks; a resync
-// looks at all. All of Redis waits for a script: so what many tickets have is dropped some 16 locks
-// at a time, and a resync reads what there is about 1,000 tickets at a time, and makes one list
-// from the cache. A resync that Redis does not answer is made again after 1, 2, 4 and at most 30 s,
-// since what it asks may be the cause; one that fails otherwise after a second, but not for a
-// status of a semaphore that is refused: that is written by the next one. What a resync cannot know
-// yet, such as a semaphore that changed, has it tried a second after the last one. A rebuild makes
-// one live list, and a patch for each run that may have locks and is not over. It enters 256 holds
-// at a time, and counts what the closed data holds about 1,000 at a time; the last call opens the
-// data. A run with steps of its own and no locks costs nothing. One that follows a Workflow does
-// not say whether that has locks: a rebuild marks it.
+// A rate has at most 1,000 starts in a period of at most an hour. At most 10,000 wait for a lock.
+// A take or a drop costs O(log n) and a look at up to 256 that wait for each of its locks; a
+// resync looks at all. All of Redis waits for a script: so what many tickets have is dropped some
+// 16 locks at a time, and a resync reads what there is about 1,000 tickets at a time, and makes
+// one list from the cache. Its look for rings takes as long as there are holds and waits, and
+// steps of runs that ended cost it nothing. A resync that Redis does not answer is made again
+// after 1, 2, 4 and at most 30 s, since what it asks may be the cause; one that fails otherwise
+// after a second, but not for a status of a semaphore that is refused: that is written by the next
+// one. What a resync cannot know yet, such as a semaphore that changed, has it tried a second
+// after the last one. A rebuild makes one live list, and a patch for each run that may have locks
+// and is not over. It enters 256 holds at a time, and counts what the closed data holds about
+// 1,000 at a time; the last call opens the data. A run with steps of its own and no locks costs
+// nothing. One that follows a Workflow does not say whether that has locks: a rebuild marks it.
 package locks

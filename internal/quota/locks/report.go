@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -55,14 +56,14 @@ func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot)
 			waiting++
 		}
 	}
-	ages := map[string]time.Duration{}
-	for _, h := range s.Holds { // in the order of their fences
+	age, ages := c.ages(s.Holds), map[string]time.Duration{}
+	for i, h := range s.Holds { // in the order of their fences
 		for _, l := range h.Locks {
 			k := of(l.Name)
 			k.Held = sum(k.Held, l.Permits)
 			k.Holder = cmp.Or(k.Holder, h.Ticket.Run)
-			if k.Queued > 0 { // a fence is not below the milliseconds of its hold
-				ages[l.Name] = max(ages[l.Name], c.clock.Now().Sub(time.UnixMilli(h.Fence)))
+			if k.Queued > 0 {
+				ages[l.Name] = max(ages[l.Name], age[i])
 			}
 		}
 	}
@@ -75,6 +76,33 @@ func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot)
 		failed = errors.Join(failed, c.write(ctx, sem, statusOf(all[name])))
 	}
 	return failed
+}
+
+// aheadTime is how far ahead of the clock a fence tells nothing of the time of its hold: clocks
+// differ by less.
+const aheadTime = time.Minute
+
+// holdID is a hold: a ticket may have several, one after the other.
+type holdID struct {
+	ticket string
+	fence  int64
+}
+
+// ages is for how long each hold lasts. A fence is the milliseconds of its hold, or more: fences
+// only rise, so when a clock was ahead for a moment, all fences are until that time has come. The
+// age of such a hold counts from when this process saw it first. What is over is forgotten.
+func (c *Controller) ages(holds []store.Holding) []time.Duration {
+	now, seen := c.clock.Now(), map[holdID]time.Time{}
+	all := make([]time.Duration, len(holds))
+	for i, h := range holds {
+		id := holdID{h.Ticket.ID, h.Fence}
+		all[i] = now.Sub(time.UnixMilli(h.Fence))
+		if _, was := c.ahead[id]; was || all[i] < -aheadTime {
+			all[i] = max(all[i], resyncs.Lasts(c.ahead, seen, id, now))
+		}
+	}
+	c.ahead = seen
+	return all
 }
 
 // bySemaphore are the keys of each semaphore. Mutexes have none.

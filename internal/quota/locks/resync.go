@@ -206,8 +206,8 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 // those, but they only make more rings. The refusal is of that wait only: a step that was granted
 // its locks since, or waits for others, is left alone.
 func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
-	if deadlocked(s, v.limit, v.needs) == nil {
-		return nil
+	if w, err := deadlocked(ctx, s, v.limit, v); w == nil {
+		return err
 	}
 	later, err := c.store.SnapshotLocks(ctx)
 	if err != nil {
@@ -217,9 +217,9 @@ func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot
 	if err != nil {
 		return fmt.Errorf("look at a ring again: %w", err)
 	}
-	w := deadlocked(s.Lasting(later), now.limit, now.needs)
+	w, err := deadlocked(ctx, s.Lasting(later), now.limit, now)
 	if w == nil {
-		return nil
+		return err
 	}
 	refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)
 	if err != nil {

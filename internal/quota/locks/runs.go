@@ -27,17 +27,16 @@ func TicketOf(uid types.UID, part string) string {
 // the run: each of them may.
 func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 	var all []string
-	for _, part := range partsOf(run) {
-		if _, ofItems := strings.CutSuffix(part, "/"); !ofItems {
-			all = append(all, TicketOf(run.UID, part))
+	for name, ofItems := range partsOf(run).each {
+		if !ofItems {
+			all = append(all, TicketOf(run.UID, name))
 		}
 	}
-	for _, s := range stepsOf(run) {
-		if s.ForEach == nil {
-			continue
-		}
-		for _, l := range s.ForEach.Locks {
-			all = append(all, TicketOf(run.UID, l.Part(s.Name)))
+	for i, steps := 0, stepsOf(run); i < len(steps); i++ {
+		if s := &steps[i]; s.ForEach != nil {
+			for _, l := range s.ForEach.Locks {
+				all = append(all, TicketOf(run.UID, l.Part(s.Name)))
+			}
 		}
 	}
 	return all
@@ -46,30 +45,51 @@ func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 // HasLocks says whether a run may ever have a ticket.
 func HasLocks(run *v1alpha1.WorkflowRun) bool { return run.Spec.WorkflowRef != nil || run.HasLocks() }
 
-// partsOf are the parts of a run that may have locks; "build/" stands for the items of a step.
-func partsOf(run *v1alpha1.WorkflowRun) []string {
-	var all []string
-	if run.Spec.WorkflowRef != nil {
-		all = append(all, "")
-		for _, s := range stepsOf(run) {
-			all = append(all, s.Name, s.Name+"/")
+// parts are the parts of a run that may have locks. They are not listed before they are asked for:
+// most runs that there are have ended, and few of their parts were ever locked.
+type parts struct{ run *v1alpha1.WorkflowRun }
+
+func partsOf(run *v1alpha1.WorkflowRun) parts { return parts{run} }
+
+// each yields the name of each of them, "" for the run itself, and whether it stands for the items
+// of that step.
+func (p parts) each(yield func(name string, ofItems bool) bool) {
+	switch {
+	case p.run == nil:
+	case p.run.Spec.WorkflowRef != nil:
+		steps := stepsOf(p.run)
+		for i, more := 0, yield("", false); more && i < len(steps); i++ {
+			more = yield(steps[i].Name, false) && yield(steps[i].Name, true)
 		}
-		return all
+	case len(p.run.Spec.Locks) == 0 || yield("", false):
+		_ = eachStep(p.run.Spec.Steps, yield) && eachStep(p.run.Spec.Finally, yield)
 	}
-	if len(run.Spec.Locks) > 0 {
-		all = append(all, "")
-	}
-	for _, steps := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
-		for i := range steps {
-			if len(steps[i].Locks) > 0 {
-				all = append(all, steps[i].Name)
-			}
-			if f := steps[i].ForEach; f != nil && len(f.Locks) > 0 {
-				all = append(all, steps[i].Name+"/")
-			}
+}
+
+// eachStep is each of some steps; it says whether to go on.
+func eachStep(steps []v1alpha1.Step, yield func(name string, ofItems bool) bool) bool {
+	for i := range steps {
+		s := &steps[i]
+		if len(s.Locks) > 0 && !yield(s.Name, false) || s.ForEach != nil && len(s.ForEach.Locks) > 0 && !yield(s.Name, true) {
+			return false
 		}
 	}
-	return all
+	return true
+}
+
+// has says whether a part is one of them; an item is that status names.
+func (p parts) has(part string) bool {
+	step, _, isItem := strings.Cut(part, "/")
+	for name, ofItems := range p.each {
+		if name == step && ofItems == isItem {
+			return true
+		}
+	}
+	if !isItem || p.run == nil {
+		return false
+	}
+	s := stepNamed(stepsOf(p.run), step)
+	return s != nil && s.ForEach != nil && slices.ContainsFunc(s.ForEach.Locks, func(l v1alpha1.ItemLocks) bool { return l.Part(step) == part })
 }
 
 func stepsOf(run *v1alpha1.WorkflowRun) []v1alpha1.StepStatus {
@@ -102,8 +122,8 @@ type fact struct {
 	suspended bool // or left alone, because it needs a newer operator
 	newer     bool // see unread
 	finished  bool
-	tickets   map[string]Part // of TicketsOf
-	parts     []string        // see partsOf
+	tickets   map[string]Part // those of TicketsOf that hold or wait
+	parts     parts
 	status    *v1alpha1.WorkflowRunStatus
 }
 
@@ -165,17 +185,57 @@ func childrenOf(st *v1alpha1.WorkflowRunStatus, part string) (all []v1alpha1.Chi
 	return all
 }
 
-// factOf shares the status of a run, to read it.
+// factOf shares the spec and status of a run, to read them.
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, tree: TreeOf(run), version: run.ResourceVersion,
 		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, newer: run.NeedsNewer() > 0, tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
 	}
 	f.finished = f.status != nil && f.status.CompletedAt != nil
-	for _, ticket := range TicketsOf(run) {
-		f.tickets[ticket] = partOfTicket(f.status, ticket)
+	if f.status == nil || f.finished { // what ended needs no locks; what Redis has of it is dropped
+		return f
+	}
+	f.noteItems()
+	if own := f.ofSteps(); len(own) > 0 {
+		for name, ofItems := range f.parts.each {
+			if p, ok := own[name]; ok && !ofItems {
+				f.tickets[TicketOf(f.uid, name)] = p
+			}
+		}
 	}
 	return f
+}
+
+// ofSteps is what steps hold and wait for, and "" the run itself, whether or not it declares locks.
+func (f fact) ofSteps() map[string]Part {
+	all := map[string]Part{}
+	note := func(part string, p Part) {
+		if len(p.Holds) > 0 || p.Waits {
+			all[part] = p
+		}
+	}
+	for i := range f.status.Steps {
+		s := &f.status.Steps[i]
+		note(s.Name, partOfStep(s))
+	}
+	note("", partOf(f.status, ""))
+	return all
+}
+
+// noteItems notes what items hold and wait for.
+func (f fact) noteItems() {
+	for i := range f.status.Steps {
+		s := &f.status.Steps[i]
+		if s.ForEach == nil {
+			continue
+		}
+		for _, l := range s.ForEach.Locks {
+			if len(l.Locks) > 0 || l.LockWait != nil {
+				part := l.Part(s.Name)
+				f.tickets[TicketOf(f.uid, part)] = partOf(f.status, part)
+			}
+		}
+	}
 }
 
 func partOfTicket(st *v1alpha1.WorkflowRunStatus, ticket string) Part {
@@ -192,9 +252,8 @@ func (f fact) part(ticket string) (p Part, ok bool) {
 	if p, ok = f.tickets[ticket]; ok || f.uid != uidOf(ticket) {
 		return p, ok
 	}
-	_, part, _ := strings.Cut(ticket, "/")
-	step, _, ofItem := strings.Cut(part, "/")
-	if !ofItem || !slices.Contains(f.parts, step+"/") {
+	_, part, isPart := strings.Cut(ticket, "/")
+	if isPart && part == "" || !f.parts.has(part) {
 		return Part{}, false
 	}
 	return partOfTicket(f.status, ticket), true
@@ -206,20 +265,37 @@ func partOf(st *v1alpha1.WorkflowRunStatus, part string) Part {
 	}
 	p := Part{Over: st.CompletedAt != nil}
 	step, item, ofItem := strings.Cut(part, "/")
-	i := slices.IndexFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return s.Name == step })
-	if i < 0 {
+	s := stepNamed(st.Steps, step)
+	if s == nil {
 		return p
 	}
-	s := &st.Steps[i]
+	own := partOfStep(s)
+	p.Over = p.Over || own.Over
+	if ofItem {
+		return itemOf(s.ForEach, item, p)
+	}
+	p.Holds, p.Waits = own.Holds, own.Waits
+	return p
+}
+
+// stepNamed is a step by its name; nil: there is none.
+func stepNamed(steps []v1alpha1.StepStatus, name string) *v1alpha1.StepStatus {
+	for i := range steps {
+		if steps[i].Name == name {
+			return &steps[i]
+		}
+	}
+	return nil
+}
+
+// partOfStep is a step of a run that has not ended.
+func partOfStep(s *v1alpha1.StepStatus) Part {
+	p := Part{Holds: s.Locks, Waits: s.LockWait != nil}
 	switch s.Phase {
 	case v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 		p.Over = true
 	case v1alpha1.StepPending, v1alpha1.StepDispatched, v1alpha1.StepRunning, v1alpha1.StepBackingOff, v1alpha1.StepWaiting, v1alpha1.StepDelayed:
 	}
-	if ofItem {
-		return itemOf(s.ForEach, item, p)
-	}
-	p.Holds, p.Waits = s.Locks, s.LockWait != nil
 	return p
 }
 

@@ -32,20 +32,23 @@ func (c *Controller) semaphore(ctx context.Context, name string) (*v1alpha1.Sema
 	return nil, nil //nolint:nilnil // that there is none is an answer
 }
 
-// allows says whether runs of a namespace may use a semaphore.
-func (c *Controller) allows(ctx context.Context, sem *v1alpha1.Semaphore, namespace string) (bool, error) {
+// shut is why runs of a namespace may not use a semaphore; "": they may.
+func (c *Controller) shut(ctx context.Context, sem *v1alpha1.Semaphore, namespace string) (why string, err error) {
 	if sem.Spec.Namespaces == nil {
-		return true, nil
+		return "", nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(sem.Spec.Namespaces)
-	if err != nil {
-		return false, nil //nolint:nilerr // a selector that selects nothing; the API server takes some that are none
+	if err != nil { // the API server takes some that are none
+		return fmt.Sprintf("spec.namespaces of Semaphore %s cannot be read: %s", sem.Name, err), nil
 	}
 	ns := &corev1.Namespace{}
 	if err := c.client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
-		return false, fmt.Errorf("read namespace: %w", err)
+		return "", fmt.Errorf("read namespace: %w", err)
 	}
-	return selector.Matches(labels.Set(ns.Labels)), nil
+	if !selector.Matches(labels.Set(ns.Labels)) {
+		why = "Semaphore " + sem.Name + " is not for namespace " + namespace
+	}
+	return why, nil
 }
 
 // semaphoreOf is the semaphore of a lock.

@@ -24,7 +24,8 @@ func operatorsScene(t *testing.T, client *redis.Client) *scene {
 // A server whose clock was a day ahead, as a reservation was made, keeps the slot from nobody for a
 // day.
 //
-// mutations: heal of queue.lua, or of pool.lua, that looks only at ends that are over makes this fail.
+// mutations: heal of queue.lua, or of pool.lua, that looks only at ends that are over
+// makes this fail.
 func TestAReservationOfAClockThatWasAheadKeepsNoSlot(t *testing.T) {
 	end := float64(time.Now().Add(24 * time.Hour).UnixMilli())
 	onEach(t, func(t *testing.T, client *redis.Client) {

@@ -177,10 +177,11 @@
 // Per tenant, first come first served, also for runs that are about to be created: their claim has
 // an end, by the clock of Redis, until which it stands though the run does not exist, for a minute
 // at most, as a reservation of a slot. The claim names run and hash of the spec, so the caller can
-// tell a repetition from a conflict. A claim is held until ReleaseKey, which compares the UID. A claim whose run is gone is released by whatever
-// finds that out; one that is a reservation which has ended only while it is one, since the run may
-// have been created after the look. The data has an epoch and is rebuilt like slots; claims from
-// the objects replace those that the closed data still held.
+// tell a repetition from a conflict. A claim is held until ReleaseKey, which compares the UID. A
+// claim whose run is gone is released by whatever finds that out; one that is a reservation which
+// has ended only while it is one, since the run may have been created after the look. The data
+// has an epoch and is rebuilt like slots; claims from the objects replace those that the closed
+// data still held.
 //
 // # Failure handling
 //

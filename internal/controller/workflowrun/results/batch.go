@@ -235,8 +235,8 @@ func (x *Batch) Settle(ctx context.Context, d lifecycle.Decision, overdue Overdu
 	return ahead
 }
 
-// countApplied counts the latency of a result that was applied. It began by the clock of NATS, which
-// may be ahead of the one here: there is no latency below 0.
+// countApplied counts the latency of a result that was applied. It began by the clock of NATS,
+// which may be ahead of the one here: there is no latency below 0.
 func (x *Batch) countApplied(p *Pending) {
 	x.all.Applied(x.policy.Name, max(0, x.all.Clock.Since(p.Fact.PublishedAt)))
 }

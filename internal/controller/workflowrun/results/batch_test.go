@@ -155,8 +155,8 @@ func TestOnlyObjectsOfTheirOwnJobsAreTakenOver(t *testing.T) {
 	}
 }
 
-// The clock of NATS says when a result was stored. Where it is ahead, a latency is 0: one below that
-// would take away from the sum of all others.
+// The clock of NATS says when a result was stored. Where it is ahead, a latency is 0: one below
+// that would take away from the sum of all others.
 //
 // mutation: a latency below 0 of a result that is settled at once, or of one that was kept, makes
 // this fail.

@@ -105,8 +105,8 @@ func (g *Asks) renew(uid types.UID, at Holding, p policy.Effective) {
 	}
 }
 
-// begin begins a question, and says when. Needs mu. While it waits for its place it is a ticket in a
-// line, and no goroutine: those of a tenant whose lock is busy may be thousands.
+// begin begins a question, and says when. Needs mu. While it waits for its place it is a ticket in
+// a line, and no goroutine: those of a tenant whose lock is busy may be thousands.
 func (g *Asks) begin(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (since time.Time) {
 	ctx = context.WithoutCancel(ctx) // it outlives the pass
 	a := &ask{run: outline(run), at: Holding{tenant, p.Name}, version: run.ResourceVersion, since: g.clock.Now(), policy: p}

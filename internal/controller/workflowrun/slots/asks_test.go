@@ -180,8 +180,8 @@ func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	}
 }
 
-// The lock of a tenant is busy, and thousands of its runs wait, which may be large. Those that have no
-// place yet cost no goroutine each, and none of what a quota does not ask for.
+// The lock of a tenant is busy, and thousands of its runs wait, which may be large. Those that have
+// no place yet cost no goroutine each, and none of what a quota does not ask for.
 //
 // mutations: begin that has each wait in a goroutine, or keeps the run as it is.
 func TestWhoWaitsForAPlaceIsATicket(t *testing.T) {

@@ -54,8 +54,8 @@ type State struct {
 	// Holding is where this process has got a slot or a place in the queue for the run, and not
 	// released it; nil: nowhere.
 	Holding *Holding
-	// mayHave says that this process saw the run as one that is let in some day, and did not give up
-	// since then what another process, or a rebuild, may have got for it.
+	// mayHave says that this process saw the run as one that is let in some day, and did not give
+	// up since then what another process, or a rebuild, may have got for it.
 	mayHave bool
 	// turnLost says that the run was in the queues of its locks, and had to leave them as it had no
 	// slot. Its next process finds that out anew.

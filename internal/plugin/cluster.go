@@ -63,7 +63,7 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 
 // run reads one run, with the steps of the Workflow that it follows, as far as they may be read.
 func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
-	run, c, err := a.shownRun(ctx, name)
+	run, c, err := shownRun(ctx, a, name)
 	if errors.Is(err, reads.ErrHidden) {
 		err = nil
 	}
@@ -71,7 +71,7 @@ func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, clie
 }
 
 // shownRun is run, with an error beside the run if its steps may not be read.
-func (a *app) shownRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
+func shownRun(ctx context.Context, a *app, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
 	run, c, err := a.storedRun(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (a *app) shownRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun,
 }
 
 // noteHidden notes that the steps of a run may not be read, and returns other errors.
-func (a *app) noteHidden(err error) error {
+func noteHidden(a *app, err error) error {
 	if !errors.Is(err, reads.ErrHidden) {
 		return err
 	}

@@ -31,8 +31,8 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 			if err := output(format, formatText, formatJSON); err != nil {
 				return err
 			}
-			run, c, err := a.shownRun(cmd.Context(), given[0])
-			if err = a.noteHidden(err); run == nil {
+			run, c, err := shownRun(cmd.Context(), a, given[0])
+			if err = noteHidden(a, err); run == nil {
 				return err
 			}
 			kids, noKids := reads.Children(cmd.Context(), c, run)
@@ -101,7 +101,7 @@ func (a *app) runSoon(ctx context.Context, name string) (whatOf, client.Client, 
 	run, noSteps := reads.WithSteps(ctx, soon{c}, run)
 	rules, noRules := reads.Policies(ctx, soon{c})
 	kids, noKids := reads.Children(ctx, soon{c}, run)
-	return whatOf{run, rules, kids, errors.Join(a.noteHidden(noSteps), noRules, noKids)}, c, ctx.Err()
+	return whatOf{run, rules, kids, errors.Join(noteHidden(a, noSteps), noRules, noKids)}, c, ctx.Err()
 }
 
 func (a *app) whyCommand() *cobra.Command {

@@ -37,6 +37,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 	latency := prometheus.ExponentialBuckets(0.001, 2, 16) // 1 ms to 33 s
 	m := &Metrics{
+		names: names,
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted, outdated (another wrote, or the run is gone), refused (answered with another error), or unanswered.",
 		}, []string{"outcome"}),
@@ -68,9 +69,6 @@ func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
-		resultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "syncopate_job_result_latency_seconds", Help: "Time from when NATS stored a result to its status write, by LockPolicy.", Buckets: latency,
-		}, []string{"policy"}),
 		TakeOver: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "syncopate_take_over_seconds",
 			Help:    "Time from the moment at which this process led to that at which it looked after a run of an earlier leader.",
@@ -80,8 +78,7 @@ func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
-	m.names = names
-	names.Drop(m.resultLatency)
+	m.addLatency(latency)
 	m.addDecisions()
 	for _, outcome := range outcomes {
 		m.statusWrites.WithLabelValues(outcome) // from 0 on: alerts are about their increase
@@ -92,6 +89,14 @@ func NewMetrics(reg prometheus.Registerer, names *policynames.Names) *Metrics {
 	reg.MustRegister(m.decisionsCut, m.decisionsAhead, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
 		m.ResultsPerWrite, m.resultLatency, m.TakeOver, m.DispatchLatency, m.writes)
 	return m
+}
+
+// addLatency makes the metric of results, of which each policy has its own.
+func (m *Metrics) addLatency(buckets []float64) {
+	m.resultLatency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "syncopate_job_result_latency_seconds", Help: "Time from when NATS stored a result to its status write, by LockPolicy.", Buckets: buckets,
+	}, []string{"policy"})
+	m.names.Drop(m.resultLatency)
 }
 
 // Applied counts the latency of a result that was applied under a policy, by name.

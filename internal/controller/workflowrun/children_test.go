@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -344,7 +345,12 @@ var _ = Describe("a child run", func() {
 	It("that the API server refuses makes its step fail, with its words", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
-		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", `{"steps":[{"name":"a","timeoutSeconds":-5,"job":{"topic":"work"}}]}`)})
+		r.refuseCreation = func(o client.Object) error { // as a policy does
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), o.GetName(), field.ErrorList{
+				field.Forbidden(field.NewPath("spec", "steps").Index(0).Child("timeoutSeconds"), "it is to be given"),
+			})
+		}
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", waits)})
 		end := r.finishAll(ctx, run)
 		Expect(endOf(end)).To(Equal("Failed/StepFailed"))
 		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeInvalidSpec))

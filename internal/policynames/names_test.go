@@ -14,7 +14,7 @@ import (
 var start = time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
 
 func counter(n *Names) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x_total"}, []string{"policy", "path"})
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x_total", Help: "A test."}, []string{"policy", "path"})
 	n.Drop(v)
 	return v
 }

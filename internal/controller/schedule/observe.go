@@ -293,7 +293,7 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		mem.learn(s.Generation, verdict{}, time.Time{})
-	case refusedForGood(err) && run.Spec.WorkflowRef == nil && (mem.is.holds || !mem.answered(s)):
+	case refusedForGood(err) && mem.mayHold(s, run):
 		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, name), holds: true}, r.nextAsk(now))
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
 		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, now.Add(longestWait))
@@ -302,6 +302,12 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	default: // it is tried again in the next pass; slots go on meanwhile
 	}
 	return mem.is
+}
+
+// mayHold says whether a schedule is held whose runs would be refused: it has its own steps, and was
+// not accepted before.
+func (m *memory) mayHold(s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun) bool {
+	return run.Spec.WorkflowRef == nil && (m.is.holds || !m.answered(s))
 }
 
 // forNow begins the words of a refusal that may end without an edit.

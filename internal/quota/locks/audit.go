@@ -19,6 +19,7 @@ type findings struct {
 	unknown []string         // tickets of runs that the view does not have
 	heads   []store.Wake     // those of them for whom there is room
 	missing []string         // tickets that hold by status, and not in Redis, if the view is right
+	real    []string         // the same, of which Redis has what was reserved
 	idle    []string         // hold what status does not say, and that can still be written
 	places  []string         // wait, which status does not say
 	wake    map[types.UID]bool
@@ -45,6 +46,7 @@ type belowOf func(ticket string) bool
 //	the same, a child is not   nothing                         nothing
 //	needs a newer operator     nothing                         places
 //	held by status             as it should be                 nothing                        missing
+//	the same                   reserved: real
 //	not, at a newer version    drop: nobody can write it
 //	not, at that version       idle: wake; see controller
 //	waits by status                                            wake, if there is room         wake: it takes a place
@@ -85,6 +87,8 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding, below belowOf)
 	case p.Over && below(ticket):
 	case p.Over || !declared && run.begun():
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
+	case len(p.Holds) > 0 && h.IsReserved():
+		f.real = append(f.real, ticket)
 	case len(p.Holds) > 0:
 	case newer(run.version, h.Ticket.Version):
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket, Seen: run.version})

@@ -129,6 +129,8 @@ func TestWhatAResyncFinds(t *testing.T) {
 	hold := func(version string) store.LocksSnapshot {
 		return store.LocksSnapshot{Holds: []store.Holding{{Ticket: store.Ticket{ID: "r", Version: version}, Locks: []store.Hold{{Name: "a", Permits: 1}}}}}
 	}
+	reserved := hold("9")
+	reserved.Holds[0].Locks = store.Reserved(reserved.Holds[0].Locks)
 	place := store.LocksSnapshot{Waiters: []store.Waiter{{Ticket: store.Ticket{ID: "r"}, Wants: []store.Want{{Name: "a", Permits: 1}}}}}
 	for name, c := range map[string]struct {
 		runs map[types.UID]fact
@@ -138,6 +140,8 @@ func TestWhatAResyncFinds(t *testing.T) {
 		"a hold of a run that is gone":         {nil, hold("9"), findings{unknown: []string{"r"}}},
 		"a hold of a run that is over":         {run(Part{Over: true}), hold("9"), findings{drop: []store.Dropping{{Ticket: "r"}}}},
 		"a hold that status has":               {run(Part{Holds: held}), hold("9"), findings{}},
+		"a reserved one that status has":       {run(Part{Holds: held}), reserved, findings{real: []string{"r"}}},
+		"a reserved one that it has not":       {run(Part{}), reserved, findings{drop: []store.Dropping{{Ticket: "r", Seen: "10"}}}},
 		"one that nobody can write any more":   {run(Part{}), hold("9"), findings{drop: []store.Dropping{{Ticket: "r", Seen: "10"}}}},
 		"one that can still be written":        {run(Part{}), hold("10"), findings{idle: []string{"r"}}},
 		"one that is younger than what we see": {run(Part{}), hold("11"), findings{idle: []string{"r"}}},
@@ -149,7 +153,7 @@ func TestWhatAResyncFinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := audit(c.runs, c.s, oneEach, noneRated, noneBelow)
-			if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) ||
+			if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) || !slices.Equal(got.real, c.want.real) ||
 				!slices.Equal(got.unknown, c.want.unknown) || !slices.Equal(got.places, c.want.places) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}

@@ -117,10 +117,15 @@ func (w *waits) node() int {
 	return w.nodes - 1
 }
 
-// hold enters a hold.
+// hold enters a hold. A reserved one is taken for one that ends by itself: it may be nobody's, and a
+// refusal is for good. If it is held, there is a ring as soon as status says so.
 func (w *waits) hold(h *store.Holding, v *view) {
 	one := &holding{Holding: h}
-	for _, s := range v.needs(h.Ticket) {
+	var needs []scope
+	if !h.IsReserved() {
+		needs = v.needs(h.Ticket)
+	}
+	for _, s := range needs {
 		p := w.parts[s]
 		if p == nil {
 			p = &part{node: w.node()}

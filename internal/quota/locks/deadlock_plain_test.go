@@ -14,7 +14,8 @@ import (
 // code before it was made to cost no more than what there is.
 
 func plainlyDeadlocked(s store.LocksSnapshot, limit limitOf, needs plainNeeds) *store.Waiter {
-	w := plainWaits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), byTree: map[string][]store.Waiter{}}
+	held := slices.DeleteFunc(slices.Clone(s.Holds), store.Holding.IsReserved) // they end by themselves
+	w := plainWaits{used: usedOf(held), limit: limit, needs: needs, held: held, byTree: map[string][]store.Waiter{}}
 	for _, one := range s.Waiters {
 		if one.Refused == "" {
 			w.line = append(w.line, one)

@@ -135,6 +135,9 @@ func byChance(r *rand.Rand) (store.LocksSnapshot, view, limitOf) {
 		for j := range s.Holds[i].Locks {
 			s.Holds[i].Locks[j].Permits = 1 + r.IntN(2)
 		}
+		if r.IntN(10) == 0 {
+			s.Holds[i].Locks = store.Reserved(s.Holds[i].Locks)
+		}
 	}
 	for i := range s.Waiters {
 		if r.IntN(8) == 0 {
@@ -154,10 +157,11 @@ func byChance(r *rand.Rand) (store.LocksSnapshot, view, limitOf) {
 }
 
 // mutations: a lock whose line does not move on, a hold that ends before all parts that it needs,
-// one in no line that others stand behind, and rings that takes each way for one, make this fail.
+// one in no line that others stand behind, a hold that is reserved and needs what waits, and rings
+// that takes each way for one, make this fail.
 func TestWhatWaitsForItselfIsFoundAsByALookAtAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	found, lines := 0, 0
+	found, lines, reserved := 0, 0, 0
 	for i := range 20_000 {
 		s, v, limit := byChance(r)
 		want := ""
@@ -167,13 +171,16 @@ func TestWhatWaitsForItselfIsFoundAsByALookAtAll(t *testing.T) {
 			if slices.ContainsFunc(s.Waiters, func(w store.Waiter) bool { return len(w.Wants) > 0 && w.Wants[0].Ordered }) {
 				lines++
 			}
+			if slices.ContainsFunc(s.Holds, store.Holding.IsReserved) {
+				reserved++
+			}
 		}
 		if got := refuses(t, s, limit, &v); got != want {
 			t.Fatalf("graph %d: refuses %q, want %q\n%+v", i, got, want, s)
 		}
 	}
-	if found < 1000 || lines < 300 {
-		t.Errorf("%d graphs have a ring, %d of them an Ordered line", found, lines)
+	if found < 1000 || lines < 300 || reserved < 300 {
+		t.Errorf("%d graphs have a ring, %d of them an Ordered line, and %d a hold that is reserved", found, lines, reserved)
 	}
 }
 

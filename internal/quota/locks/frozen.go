@@ -3,11 +3,12 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -71,31 +72,56 @@ func withSteps(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (*
 }
 
 // grantable is what a run may have been granted that its status does not say, without fences: all
-// locks of what may begin, is not over and holds nothing. A lock with a name that no lock can have
-// was never granted.
+// locks of what may begin, is not over and holds nothing.
 func grantable(ctx context.Context, c *Controller, run *v1alpha1.WorkflowRun) (all []store.Holding, err error) {
 	f := factOf(run)
-	note := func(part string, requests []v1alpha1.LockRequest) {
-		if p := PartOf(run, part); err != nil || len(requests) == 0 || p.Over || len(p.Holds) > 0 {
+	note := func(part string, requests []v1alpha1.LockRequest, times int) {
+		if p := PartOf(run, part); err != nil || times <= 0 || p.Over || len(p.Holds) > 0 {
 			return
 		}
 		h := store.Holding{Ticket: store.Ticket{ID: TicketOf(f.uid, part), Run: f.name.String(), Tree: f.tree, Version: f.version}}
-		h.Locks, err = plain(run.Namespace, requests)
-		all = append(all, h)
+		if h.Locks, err = c.mayHold(ctx, run.Namespace, requests, times); len(h.Locks) > 0 {
+			all = append(all, h)
+		}
 	}
-	note("", run.Spec.Locks)
+	note("", run.Spec.Locks, 1)
 	for _, s := range mayBegin(run) {
-		note(s.Name, s.Locks)
-		if s.ForEach == nil || len(s.ForEach.Locks) == 0 || PartOf(run, s.Name).Over {
-			continue
-		}
-		before := len(all)
-		note(s.Name+"/"+nextItem(run, s.Name), s.ForEach.Locks)
-		for _, h := range all[before:] {
-			err = errors.Join(err, c.whole(ctx, h.Locks))
+		note(s.Name, s.Locks, 1)
+		if s.ForEach != nil && !PartOf(run, s.Name).Over {
+			note(s.Name+"/"+nextItem(run, s.Name), s.ForEach.Locks, f.itemsOf(&s))
 		}
 	}
-	return slices.DeleteFunc(all, func(h store.Holding) bool { return len(h.Locks) == 0 }), err
+	return all, err
+}
+
+const (
+	// mostLocked is how many items of a run may have locks, or wait for them, at a time.
+	mostLocked = 50
+	// usualParallel is how many items of a step are under way where it does not say.
+	usualParallel = 10
+)
+
+// itemsOf is how many items of a step may have been granted locks that status does not name. What
+// a newer operator grants at a time nobody knows here.
+func (f fact) itemsOf(s *v1alpha1.Step) int {
+	if f.unread() {
+		return math.MaxInt32
+	}
+	most := min(int(cmp.Or(s.ForEach.MaxParallel, usualParallel)), mostLocked)
+	if f.status == nil {
+		return most
+	}
+	st := stepNamed(f.status.Steps, s.Name)
+	if st == nil || st.ForEach == nil {
+		return most
+	}
+	left := int(st.ForEach.Total - st.ForEach.Succeeded - st.ForEach.Failed)
+	for _, l := range st.ForEach.Locks {
+		if len(l.Locks) > 0 {
+			left--
+		}
+	}
+	return min(most, left)
 }
 
 // nextItem is an item of a step that has not begun: it stands for all that may have been granted
@@ -109,44 +135,56 @@ func nextItem(run *v1alpha1.WorkflowRun, step string) string {
 	return "0"
 }
 
-// whole takes all permits of semaphores: any number of items may have been granted some.
-func (c *Controller) whole(ctx context.Context, held []store.Hold) error {
-	for i := range held {
-		if strings.HasPrefix(held[i].Name, mutexPrefix) {
-			continue
-		}
-		sem, err := c.semaphore(ctx, semaphoreOf(held[i].Name))
-		if err != nil {
-			return err
-		}
-		if sem != nil {
-			held[i].Permits = max(held[i].Permits, int(sem.Spec.Permits))
-		}
-	}
-	return nil
-}
-
 // lockText is what a key, or the name of a mutex, has to be.
 var lockText = regexp.MustCompile(`^[A-Za-z0-9._:/@+=-]{1,128}$`)
 
-// plain are locks whose names are no matter of expressions; none if one of them cannot be had.
-func plain(namespace string, requests []v1alpha1.LockRequest) (all []store.Hold, err error) {
-	for _, r := range requests {
-		name := r.Semaphore + "/" + r.Key
-		if r.Mutex != "" {
-			name = mutexPrefix + namespace + "/" + r.Mutex
+// mayHold are the locks that a part of a run may have been granted, for so many items: none if one
+// of them cannot be had, as its Semaphore says, or by its name.
+//
+// Errors: errUnknownLocks, if they can be had and the name of one is a matter of expressions. Those
+// of reading Semaphores.
+func (c *Controller) mayHold(ctx context.Context, namespace string, requests []v1alpha1.LockRequest, times int) ([]store.Hold, error) {
+	var all []store.Hold
+	var unknown error
+	for i := range requests {
+		r := requestOf(namespace, requests[i])
+		limit, err := c.limitFor(ctx, namespace, r)
+		if err != nil || int(r.Permits) > limit {
+			return nil, err
 		}
-		if strings.Contains(name, "$") {
-			return nil, fmt.Errorf("%w: %.140q is an expression", errUnknownLocks, name)
-		}
-		if text := r.Mutex + r.Key; text != "" && !lockText.MatchString(text) {
+		text := requests[i].Mutex + requests[i].Key
+		switch {
+		case strings.Contains(text, "$"):
+			unknown = fmt.Errorf("%w: %.140q is an expression", errUnknownLocks, r.Name)
+		case text != "" && !lockText.MatchString(text):
 			return nil, nil
 		}
-		h := store.Hold{Name: name, Permits: 1}
-		if r.Permits != nil {
-			h.Permits = int(*r.Permits)
-		}
-		all = append(all, h)
+		all = append(all, store.Hold{Name: r.Name, Permits: min(limit, int(r.Permits)*times)})
+	}
+	if unknown != nil {
+		return nil, unknown
 	}
 	return all, nil
+}
+
+// limitFor is how many permits of a lock a namespace may have; 0: its Semaphore is not for it, or
+// is gone. It does not depend on the key.
+func (c *Controller) limitFor(ctx context.Context, namespace string, r Request) (int, error) {
+	w, _, err := c.want(ctx, namespace, r)
+	if _, shut := errors.AsType[*UnusableError](err); shut {
+		return 0, nil
+	}
+	return w.Limit, err
+}
+
+// requestOf is a request without a look at expressions.
+func requestOf(namespace string, l v1alpha1.LockRequest) Request {
+	r := Request{Name: l.Semaphore + "/" + l.Key, Permits: 1}
+	if l.Mutex != "" {
+		r.Name = mutexPrefix + namespace + "/" + l.Mutex
+	}
+	if l.Permits != nil {
+		r.Permits = *l.Permits
+	}
+	return r
 }

@@ -229,6 +229,7 @@ func TestARunThatMayNotBeMarkedKeepsAllShutIfItsLocksAreNotKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
+			s.semaphore("s", 1)
 			r := s.replica()
 			s.with(spec)
 			f := r.freezes("frozen", 403)

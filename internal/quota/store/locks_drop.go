@@ -30,7 +30,7 @@ type Dropped struct {
 	// Wake is who can have their locks now. One may be in it more than once.
 	Wake []Wake
 	// Holds is how many were dropped, and Ended how long each lock was held by those
-	// that were over.
+	// that were over. It is not known of those whose fence is ahead of Redis' clock.
 	Holds int
 	Ended []Ended
 }

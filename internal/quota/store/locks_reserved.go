@@ -2,7 +2,10 @@
 
 package store
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // ReservedPrefix begins the names of locks that only reserved holds have: see Reserved. No lock
 // that is asked for begins so.
@@ -20,4 +23,9 @@ func Reserved(locks []Hold) []Hold {
 		all = append(all, Hold{Name: ReservedPrefix + l.Name, Permits: l.Permits})
 	}
 	return all
+}
+
+// IsReserved says whether a hold has its locks as Reserved gives them.
+func (h Holding) IsReserved() bool {
+	return slices.ContainsFunc(h.Locks, func(l Hold) bool { return strings.HasPrefix(l.Name, ReservedPrefix) })
 }

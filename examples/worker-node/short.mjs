@@ -18,8 +18,9 @@ async function work(m, ackWait) {
   const ping = setInterval(() => m.working(), Math.min(ackWait / 3, 60_000)), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
-    const result = await (async () => handle(m.json()))().then((output) => text({ status: "Succeeded", output }))
-      .then((json) => Buffer.byteLength(json) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : json)
+    const json = (output) => { try { return text({ status: "Succeeded", output }); } catch (err) { return failed(String(err.message).slice(0, 2_000), "InvalidOutput", true); } };
+    const result = await (async () => handle(m.json()))().then(json)
+      .then((made) => Buffer.byteLength(made) > 64 * 1024 + 32 ? failed("an output is at most 64 KiB here", "TooLarge", true) : made)
       .catch((err) => failed(String(err?.message ?? err).slice(0, 2_000))).catch(() => failed("what the handler threw cannot be read"));
     await js.publish(reply, result, { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
     m.ack(); // only now: a worker that dies before loses nothing

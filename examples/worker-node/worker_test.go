@@ -123,7 +123,11 @@ const oddHandler = `({ way }) => {
     none: { retryAfterMillis: null, code: "X", message: "no", final: true }, date: { retryAfterMillis: "Wed, 21 Oct", message: "no" } };
   if (way in odd) throw odd[way];
   return { number: 1n, infinite: [1 / 0], code: () => 1, symbol: [Symbol("a")], map: new Map([[1, 2]]), set: { a: new Set([1]) }, never: { a: new Date(NaN) }, hole: [1, undefined],
-    method: { a() {} }, promise: { a: Promise.resolve(1) }, half: ["a\ud800"], key: { "\udc00a": 1 }, absent: { a: undefined }, when: new Date(0), whole: "\ud83d\ude00" }[way] ?? way; // most of which JSON does not have
+    method: { a() {} }, promise: { a: Promise.resolve(1) }, half: ["a\ud800"], key: { "\udc00a": 1 }, absent: { a: undefined }, when: new Date(0), whole: "\ud83d\ude00",
+    page: { page: new Response("a") }, headers: new Headers({ a: "b" }), form: new FormData(), blob: new Blob(["a"]), query: new URLSearchParams("a=b"), view: new DataView(new ArrayBuffer(1)),
+    shared: new SharedArrayBuffer(1), weak: new WeakRef({}), made: (function* () { yield 1; })(), items: [1].values(), bytes: new Uint8Array([1]), broken: new DOMException("a"),
+    boxed: [new Number(NaN)], letters: new String("a\ud800"), big: Object(1n), number1: new Number(1), text1: new String("a"), yes: Object(true), url: new URL("http://a.example/"),
+    mine: new (class Mine { a = 1; })(), bare: Object.assign(Object.create(null), { a: 1 }), buffer: Buffer.from("a") }[way] ?? way; // most of which JSON does not have
 }`
 
 // No job is delivered twice.
@@ -150,25 +154,32 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 		"mute":    failed("Error", "what the handler threw cannot be read", false),
 	}
 	whole := map[string]protocol.Result{
-		"number":   failed("InvalidOutput", "Do not know how to serialize a BigInt", true),
-		"infinite": failed("InvalidOutput", "Infinity has no JSON form", true),
-		"none":     failed("X", "no", true),
-		"date":     failed("Error", "no", false),
-		"final":    failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
+		"none": failed("X", "no", true), "date": failed("Error", "no", false),
+		"final": failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
 	}
 	noForm := map[string]string{
 		"code": "a function", "symbol": "a symbol", "map": "what is of the type Map", "set": "what is of the type Set", "never": "a Date that is none", "hole": "undefined in a list",
 		"method": "a function", "promise": "what is of the type Promise", "half": "half of a surrogate pair", "key": "half of a surrogate pair",
+		"boxed": "NaN", "letters": "half of a surrogate pair",
 	}
-	for way, output := range map[string]string{"absent": `{}`, "when": `"1970-01-01T00:00:00.000Z"`, "whole": "\"\U0001F600\""} {
+	for way, kind := range map[string]string{
+		"page": "Response", "headers": "Headers", "form": "FormData", "blob": "Blob", "query": "URLSearchParams", "view": "DataView", "shared": "SharedArrayBuffer",
+		"weak": "WeakRef", "made": "Generator", "items": "Array Iterator", "bytes": "Uint8Array", "broken": "DOMException", "big": "BigInt",
+	} {
+		noForm[way] = "what is of the type " + kind
+	}
+	for way, output := range map[string]string{
+		"absent": `{}`, "when": `"1970-01-01T00:00:00.000Z"`, "whole": "\"\U0001F600\"", "number1": `1`, "text1": `"a"`, "yes": `true`, "url": `"http://a.example/"`,
+		"mine": `{"a":1}`, "bare": `{"a":1}`, "buffer": `{"type":"Buffer","data":[97]}`,
+	} {
 		both[way] = protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(output)}
 	}
-	maps.Copy(whole, both)
 	for way, what := range noForm {
-		whole[way], both[way] = failed("InvalidOutput", what+" has no JSON form", true), failed("Error", what+" has no JSON form", false)
+		both[way] = failed("InvalidOutput", what+" has no JSON form", true)
 	}
-	both["number"] = failed("Error", "Do not know how to serialize a BigInt", false) // short.mjs has no codes
-	both["infinite"] = failed("Error", "Infinity has no JSON form", false)
+	both["number"] = failed("InvalidOutput", "Do not know how to serialize a BigInt", true)
+	both["infinite"] = failed("InvalidOutput", "Infinity has no JSON form", true)
+	maps.Copy(whole, both)
 	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": both} {
 		t.Run(file, func(t *testing.T) {
 			server := natstest.Start(t)

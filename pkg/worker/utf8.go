@@ -14,12 +14,20 @@ import (
 // where it is, the strings are looked through.
 const replaced = `\ufffd`
 
-var marshaler = reflect.TypeFor[json.Marshaler]()
+var (
+	marshaler = reflect.TypeFor[json.Marshaler]()
+	texter    = reflect.TypeFor[encoding.TextMarshaler]()
+)
 
 // allUTF8 says whether all strings of a value that encoding/json has encoded are UTF-8. Raw JSON,
 // and what a method MarshalJSON makes, is taken as it is. It goes where encoding/json went, which
-// ends.
-func allUTF8(v reflect.Value) bool {
+// ends, and nowhere else: what was not written may lead back, and is not what anybody gets.
+func allUTF8(v reflect.Value) bool { return look{}.all(v) }
+
+// look keeps the fields of the structs that it came across.
+type look map[reflect.Type][]field
+
+func (l look) all(v reflect.Value) bool {
 	if v.Kind() == reflect.Interface {
 		v = v.Elem()
 	}
@@ -31,16 +39,21 @@ func allUTF8(v reflect.Value) bool {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return allUTF8(v.Elem())
+		return l.all(v.Elem())
 	case reflect.Struct:
-		return fieldsUTF8(v)
+		return l.fields(v)
 	case reflect.Map:
-		return entriesUTF8(v)
+		return l.entries(v)
 	case reflect.Slice, reflect.Array:
-		return v.Type().Elem().Kind() == reflect.Uint8 || elementsUTF8(v) // the most that bytes can be is large
+		return bytesOnly(v.Type().Elem()) || l.elements(v) // the most that bytes can be is large
 	default:
 		return true
 	}
+}
+
+// bytesOnly says that elements of a type are bytes without a text of their own.
+func bytesOnly(t reflect.Type) bool {
+	return t.Kind() == reflect.Uint8 && !reflect.PointerTo(t).Implements(texter)
 }
 
 // marshals says whether a value has a method MarshalJSON that encoding/json calls.
@@ -66,36 +79,37 @@ func textOf(v reflect.Value) (text string, ok bool) {
 	return v.String(), v.Kind() == reflect.String
 }
 
-func fieldsUTF8(v reflect.Value) bool {
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		if hidden := !field.IsExported() && !field.Anonymous; hidden || field.Tag.Get("json") == "-" {
-			continue
-		}
-		if !allUTF8(v.Field(i)) {
+func (l look) fields(v reflect.Value) bool {
+	written, known := l[v.Type()]
+	if !known {
+		written = fieldsOf(v.Type())
+		l[v.Type()] = written
+	}
+	for _, f := range written {
+		if at, ok := f.of(v); ok && !l.all(at) {
 			return false
 		}
 	}
 	return true
 }
 
-// entriesUTF8 looks at keys, too. encoding/json asks a key that is a string for no text.
-func entriesUTF8(v reflect.Value) bool {
+// entries looks at keys, too. encoding/json asks a key that is a string for no text.
+func (l look) entries(v reflect.Value) bool {
 	for each := v.MapRange(); each.Next(); {
 		key, ok := each.Key().String(), each.Key().Kind() == reflect.String
 		if !ok {
 			key, _ = textOf(each.Key())
 		}
-		if !utf8.ValidString(key) || !allUTF8(each.Value()) {
+		if !utf8.ValidString(key) || !l.all(each.Value()) {
 			return false
 		}
 	}
 	return true
 }
 
-func elementsUTF8(v reflect.Value) bool {
+func (l look) elements(v reflect.Value) bool {
 	for i := range v.Len() {
-		if !allUTF8(v.Index(i)) {
+		if !l.all(v.Index(i)) {
 			return false
 		}
 	}

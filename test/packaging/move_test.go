@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -53,10 +56,10 @@ helm() { "$helm" --kubeconfig "$config" "$@"; }
 	return err
 }
 
-// What the last release in another namespace left is taken by who says so, and the Secrets come
-// along with what is in them.
+// What the last release in another namespace left is taken by who says so, and the Secrets and the
+// history of LockPolicies come along with what is in them.
 //
-// mutations: --take-ownership taken from the page, or the jq, makes this fail.
+// mutations: --take-ownership taken from the page, or the jq, or the revisions, makes this fail.
 func TestAnInstallationMovesToAnotherNamespaceByThePage(t *testing.T) {
 	r := newRelease(t)
 	const chart, flow = "charts/syncopate", "flow"
@@ -68,11 +71,33 @@ func TestAnInstallationMovesToAnotherNamespaceByThePage(t *testing.T) {
 		"spec: {steps: [{name: a, job: {topic: demo.echo}}]}\n"); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.apply("apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {name: polled}\nspec: {workloadClasses: [polled]}\n"); err != nil {
+		t.Fatal(err)
+	}
+	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "syncopate.dev/v1alpha1", Kind: "LockPolicy"}}
+	if err := r.client.Get(t.Context(), client.ObjectKey{Name: "polled"}, p); err != nil {
+		t.Fatal(err)
+	}
+	said := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: flow, Name: "polled-12345678-1", Labels: map[string]string{policy.LabelRevisions: "polled"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "syncopate.dev/v1alpha1", Kind: "LockPolicy", Name: p.Name, UID: p.UID}},
+		},
+		Data: runtime.RawExtension{Raw: []byte(`{"runLock":{}}`)}, Revision: 1,
+	}
+	if err := r.client.Create(t.Context(), said.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.play(commandsUnder(t, "### Another namespace", "helm uninstall")); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.kubectl(nil, "-n", operatorNamespace, "get", "secret", "syncopate-result-keys", "-o", "jsonpath={.data.key}"); got != "c2lnbnM=" {
 		t.Errorf("the keys are %q", got)
+	}
+	kept := &appsv1.ControllerRevision{}
+	err := r.client.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: said.Name}, kept)
+	if err != nil || string(kept.Data.Raw) != string(said.Data.Raw) || len(kept.OwnerReferences) != 1 || kept.OwnerReferences[0].UID != p.UID {
+		t.Errorf("the history of the policy has %+v, %v", kept, err)
 	}
 	d := r.operator()
 	if got := d.Spec.Template.Spec.Containers[0].Image; got != "syncopate:v7" {

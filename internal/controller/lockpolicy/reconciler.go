@@ -71,6 +71,9 @@ type Reconciler struct {
 
 	// unkeptSince is since when the status of a policy waits for its revisions.
 	unkeptSince map[string]time.Time
+	// lost are the revisions that are named by statuses, and were not there when this replica first
+	// looked: this namespace is not the one that they were kept in. nil: it did not look.
+	lost map[string]bool
 
 	last     figures
 	underWay map[ballot.Entry]rollout.UnderWay // as of this pass; nil: not known
@@ -115,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.keepNames(list.Items, now)
 	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
-		r.last, r.unkeptSince = figures{}, nil // they would be old when it does
+		r.last, r.unkeptSince, r.lost = figures{}, nil, nil // they would be old when it does
 		r.rollouts.only(nil)
 		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)
 	}
@@ -124,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if r.last.due(now) {
 		errs = append(errs, r.refresh(ctx, now))
 	}
-	errs = append(errs, r.lookAtTrials(ctx, list.Items))
+	errs = append(errs, r.lookAtTrials(ctx, list.Items), r.findLost(ctx, list.Items))
 	wait := r.last.next(now)
 	next := newStatuses(list.Items, r.last, now)
 	for i := range list.Items {

@@ -46,13 +46,11 @@ func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, 
 		return nil, nil
 	}
 	made := false
-	for _, rev := range toKeep(p, status.Rollout) {
+	for _, rev := range r.toKeep(p, status.Rollout) {
 		err := r.keepRevision(ctx, p, rev)
-		if err == nil {
-			made = true
-			continue
-		}
-		if apierrors.IsAlreadyExists(err) {
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			made = made || err == nil
+			delete(r.lost, nameOf(p, rev))
 			continue
 		}
 		err = fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
@@ -91,11 +89,40 @@ func (r *Reconciler) waitsToKeep(p *v1alpha1.LockPolicy, cause error) bool {
 func refused(err error) bool { return revisions.Refused(err) || apierrors.IsConflict(err) }
 
 // toKeep are the revisions that the next status names and the last does not. If that says that one
-// was refused, all are tried again.
-func toKeep(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyRolloutStatus) []*v1alpha1.RolloutRevision {
+// was refused, all are tried again, and so are those that are lost.
+func (r *Reconciler) toKeep(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyRolloutStatus) []*v1alpha1.RolloutRevision {
 	return slices.DeleteFunc([]*v1alpha1.RolloutRevision{&next.Baseline, next.Candidate}, func(rev *v1alpha1.RolloutRevision) bool {
-		return rev == nil || p.Status != nil && !unkept(p.Status) && names(p.Status.Rollout, rev.Name)
+		return rev == nil || p.Status != nil && !unkept(p.Status) && names(p.Status.Rollout, rev.Name) && !r.lost[nameOf(p, rev)]
 	})
+}
+
+// findLost looks once which of the revisions that statuses name are there.
+func (r *Reconciler) findLost(ctx context.Context, policies []v1alpha1.LockPolicy) error {
+	if r.lost != nil || r.Namespace == "" {
+		return nil
+	}
+	var there appsv1.ControllerRevisionList
+	if err := r.Live.List(ctx, &there, client.InNamespace(r.Namespace), client.HasLabels{policy.LabelRevisions}); err != nil {
+		return fmt.Errorf("list revisions of all lock policies: %w", err)
+	}
+	r.lost = map[string]bool{}
+	for i := range policies {
+		p := &policies[i]
+		if p.Status == nil || p.Status.Rollout == nil {
+			continue
+		}
+		for _, rev := range []*v1alpha1.RolloutRevision{&p.Status.Rollout.Baseline, p.Status.Rollout.Candidate} {
+			if rev != nil && !slices.ContainsFunc(there.Items, func(o appsv1.ControllerRevision) bool { return o.Name == nameOf(p, rev) }) {
+				r.lost[nameOf(p, rev)] = true
+			}
+		}
+	}
+	return nil
+}
+
+// nameOf is the name of the ControllerRevision of a revision.
+func nameOf(p *v1alpha1.LockPolicy, rev *v1alpha1.RolloutRevision) string {
+	return policy.RevisionsLabel(p.Name) + "-" + rev.Name
 }
 
 func names(st *v1alpha1.LockPolicyRolloutStatus, revision string) bool {
@@ -155,7 +182,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 	}
 	made := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: policy.RevisionsLabel(p.Name) + "-" + rev.Name, Labels: map[string]string{policy.LabelRevisions: policy.RevisionsLabel(p.Name)},
+			Namespace: r.Namespace, Name: nameOf(p, rev), Labels: map[string]string{policy.LabelRevisions: policy.RevisionsLabel(p.Name)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: p.Name, UID: p.UID,
 			}},

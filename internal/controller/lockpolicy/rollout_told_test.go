@@ -159,6 +159,29 @@ func TestARevisionThatIsKeptIsNotRefused(t *testing.T) {
 	w.kept()
 }
 
+// An operator in another namespace, or after a restore, finds none of the revisions that the status
+// names, which has their content still.
+//
+// mutations: revisions that the last status names and that are never looked for, or are made anew
+// with each pass.
+func TestRevisionsThatANewNamespaceLacksAreKeptAgain(t *testing.T) {
+	w := trying(t, handOff)
+	baseline := polled + "-" + w.rollout().Baseline.Name
+	if err := w.client.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.refresh()
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: baseline}, &appsv1.ControllerRevision{}); err != nil || !w.keeps() {
+		t.Errorf("the baseline: %v; the candidate is kept: %v", err, w.keeps())
+	}
+	if len(w.r.lost) != 0 {
+		t.Errorf("these are made anew with each pass: %v", w.r.lost)
+	}
+	w.kept()
+	w.says()
+}
+
 func TestANewPolicyWhoseRevisionIsRefusedHasAStatus(t *testing.T) {
 	w := newWorld(t)
 	w.refuse = exceeded()

@@ -27,7 +27,8 @@ type LockPolicyStatus struct {
 	Runs *PolicyRuns `json:"runs,omitempty"`
 	// contention says how much these runs wait for locks. Refreshed at most every 30 s. Absent
 	// until the operator has led for 30 s; for the first 30 s of a new leader the figures are those
-	// of the one before.
+	// of the one before. Absent for a policy that shares the label "other" in metrics, as the
+	// figures of these are not told apart.
 	// +optional
 	Contention *LockContention `json:"contention,omitempty"`
 	// rollout is where the last edit of runLock, or of admission's strategy and lock, is. Absent:

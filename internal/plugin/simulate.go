@@ -102,7 +102,11 @@ func (a *app) compare(current, candidate *v1alpha1.LockPolicy, load simulate.Loa
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	if current.Status == nil || current.Status.Contention == nil || current.Status.Contention.P95LockWaitMillis == 0 {
+	if current.Status == nil || current.Status.Contention == nil {
+		a.note("What lock waits of %s were in the last 30 s is not known, so how wrong the prediction is cannot be said.", current.Name)
+		return nil
+	}
+	if current.Status.Contention.P95LockWaitMillis == 0 {
 		a.note("No lock wait of %s was measured in the last 30 s, so how wrong the prediction is cannot be said.", current.Name)
 		return nil
 	}

@@ -26,14 +26,17 @@ func TestSimulate(t *testing.T) {
 	other := write("other.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
 	foreign := write("foreign.yaml", "apiVersion: example.org/v1\nkind: LockPolicy\nmetadata: {name: x}\nspec: {workloadClasses: [x]}\n")
 	typo := write("typo.yaml", "kind: LockPolicy\nspec: {workloadClass: [x]}\n")
-	quiet, busy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}, &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "busy"}}
+	unknown, quiet, busy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "unknown"}}, &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}, &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "busy"}}
+	unknown.Status = &v1alpha1.LockPolicyStatus{} // as that of a policy which shares the series of others
+	quiet.Status = &v1alpha1.LockPolicyStatus{Contention: &v1alpha1.LockContention{}}
 	busy.Status = &v1alpha1.LockPolicyStatus{Contention: &v1alpha1.LockContention{P95LockWaitMillis: 480}}
 	tests := map[string]struct {
 		args []string
 		want []string
 	}{
 		"beside what was measured":   {[]string{"-f", polls, "--from", "lockpol/busy"}, []string{"in force    505.7ms", "candidate   2.", "measured in the last 30 s: 480ms; predicted: 480.1ms"}},
-		"nothing was measured":       {[]string{"-f", polls, "--from", "lockpol/quiet", "--contenders", "10"}, []string{"in force", "cannot be said"}},
+		"nothing was measured":       {[]string{"-f", polls, "--from", "lockpol/quiet", "--contenders", "10"}, []string{"in force", "No lock wait of quiet was measured", "cannot be said"}},
+		"it is not known":            {[]string{"-f", polls, "--from", "lockpol/unknown"}, []string{"in force", "What lock waits of unknown were in the last 30 s is not known", "cannot be said"}},
 		"no file":                    {[]string{"--from", "lockpol/busy"}, []string{"need -f FILE"}},
 		"a file that is not there":   {[]string{"-f", dir + "/none", "--from", "lockpol/busy"}, []string{"read policy"}},
 		"another kind":               {[]string{"-f", other, "--from", "lockpol/busy"}, []string{"no LockPolicy in it"}},
@@ -45,7 +48,7 @@ func TestSimulate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPlugin(t, quiet, busy)
+			p := newPlugin(t, unknown, quiet, busy)
 			out, errOut, err := p.call(append([]string{"simulate"}, test.args...)...)
 			if out += errOut; err != nil {
 				out += err.Error()

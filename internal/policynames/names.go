@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policynames bounds the series of metrics that have the name of a LockPolicy as a label.
-// Each name has some 200 series in a process, so all metrics with the label ask here what it is.
+// Each name has some 200 series of counters and histograms in a process, so all of these ask here
+// what the label is.
+//
+// Gauges do not, and have all names. What several policies share could not be added up, and an
+// alert about one that is hidden would stay silent. Each shows what is there now and goes with it:
+// two series for a rollout, two for a tenant that has a gauge.
 //
 // Example: 200 policies are in labels, and runs of another one wait for their locks: they count
-// under policy="other". One of the 200 is deleted. When nothing was counted under its name for ten
-// minutes more its series are gone, and the next name has a label of its own.
+// under policy="other". One of the 200 is deleted. Ten minutes later, or after the last run counted
+// under its name, its series are gone, and the next name has a label of its own.
 package policynames
 
 import (
@@ -37,7 +42,7 @@ type vector interface {
 type Names struct {
 	mu      sync.Mutex
 	vectors []vector
-	gone    map[string]time.Time // since when the policy of a name is deleted; zero: it is not, as far as is known
+	gone    map[string]time.Time // since when the policy of a name is deleted, and nobody counts; zero: not as far as is known
 }
 
 // New makes the names of a process.
@@ -54,20 +59,18 @@ func (n *Names) Drop(from ...vector) {
 	n.vectors = append(n.vectors, from...)
 }
 
-// Label is that of a policy. Without a name, for the built-in defaults, it is empty, and takes no
-// place.
+// Label is that of a policy, for something to count now: a name that is asked for keeps its place
+// and its series. Without a name, for the built-in defaults, it is empty, and takes no place.
 func (n *Names) Label(policy string) string {
 	if n == nil || policy == "" {
 		return policy
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, is := n.gone[policy]; !is {
-		if len(n.gone) >= most {
-			return Other
-		}
-		n.gone[policy] = time.Time{}
+	if _, is := n.gone[policy]; !is && len(n.gone) >= most {
+		return Other
 	}
+	n.gone[policy] = time.Time{}
 	return policy
 }
 
@@ -82,9 +85,8 @@ func (n *Names) Shared(policy string) bool {
 	return !is && len(n.gone) >= most
 }
 
-// Keep drops the series of policies that are not there, once they were not for a while. A name
-// whose series were still there keeps its place until there are none: somebody may have counted
-// meanwhile. It says whether there are names of which the series are to be dropped later.
+// Keep drops the series of policies that are not there, and frees their places, once they were not
+// and nobody counted for a while. It says whether there are names for later.
 func (n *Names) Keep(there func(policy string) bool, now time.Time) (later bool) {
 	if n == nil {
 		return false
@@ -98,10 +100,8 @@ func (n *Names) Keep(there func(policy string) bool, now time.Time) (later bool)
 			continue
 		case since.IsZero() || since.After(now):
 			n.gone[name] = now
-		case now.Sub(since) < keptFor:
-		case n.drop(name) > 0:
-			n.gone[name] = now
-		default:
+		case now.Sub(since) >= keptFor:
+			n.drop(name)
 			delete(n.gone, name)
 			continue
 		}
@@ -110,13 +110,12 @@ func (n *Names) Keep(there func(policy string) bool, now time.Time) (later bool)
 	return later
 }
 
-// drop drops the series of a name, and says how many there were. It needs mu.
-func (n *Names) drop(name string) (dropped int) {
+// drop drops the series of a name. It needs mu.
+func (n *Names) drop(name string) {
 	if name == Other {
-		return 0 // that are others', too
+		return // that are others', too
 	}
 	for _, v := range n.vectors {
-		dropped += v.DeletePartialMatch(prometheus.Labels{label: name})
+		v.DeletePartialMatch(prometheus.Labels{label: name})
 	}
-	return dropped
 }

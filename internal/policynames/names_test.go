@@ -50,7 +50,7 @@ func TestNamesBeyondTheBoundAreOther(t *testing.T) {
 }
 
 // mutation: series that are dropped at once, of policies that are there, or never; a name that
-// keeps its place for ever, or gives it up while there are series of it, make this fail.
+// keeps its place for longer than its series, or gives it up while somebody counts, make this fail.
 func TestSeriesOfDeletedPoliciesAreDropped(t *testing.T) {
 	n := New()
 	first, second := counter(n), counter(n)
@@ -73,13 +73,14 @@ func TestSeriesOfDeletedPoliciesAreDropped(t *testing.T) {
 		{0, func(string) bool { return true }, false, false, 6, 2},
 		{time.Hour, only("stays"), false, true, 6, 2},
 		{time.Hour + keptFor - 1, only("stays"), false, true, 6, 2},
-		{time.Hour + keptFor, only("stays"), false, true, 4, 2},                            // dropped
-		{time.Hour + 2*keptFor - 1, only("stays"), true, true, 6, 2},                       // counted once more
-		{time.Hour + 2*keptFor, only("stays"), false, true, 4, 2},                          // and dropped again
-		{time.Hour + 3*keptFor, only("stays"), false, false, 4, 1},                         // nobody counted
-		{2 * time.Hour, only("gone"), true, true, 6, 2},                                    // made again
-		{2*time.Hour + keptFor - 1, func(string) bool { return true }, false, false, 6, 2}, // the other is back in time
-		{3 * time.Hour, func(string) bool { return true }, false, false, 6, 2},
+		{time.Hour + keptFor, only("stays"), false, false, 4, 1},     // dropped, and the place is free
+		{time.Hour + 2*keptFor, only("stays"), true, true, 6, 2},     // counted once more
+		{time.Hour + 3*keptFor - 1, only("stays"), true, true, 6, 2}, // and again: the time begins anew
+		{time.Hour + 4*keptFor - 2, only("stays"), false, true, 6, 2},
+		{time.Hour + 4*keptFor - 1, only("stays"), false, false, 4, 1},                     // nobody counted
+		{3 * time.Hour, only("gone"), true, true, 6, 2},                                    // made again
+		{3*time.Hour + keptFor - 1, func(string) bool { return true }, false, false, 6, 2}, // the other is back in time
+		{4 * time.Hour, func(string) bool { return true }, false, false, 6, 2},
 	} {
 		if look.count {
 			count()

@@ -114,6 +114,13 @@ func (c Counts) Plus(o Counts) Counts {
 // or be missing.
 func (c Counts) unended() int64 { return max(0, c.Runs-c.Ended) }
 
+// withoutVote are units that will vote, or did in a process that has not reported it yet, given how
+// many did not end, and how many ended lately. Of the latter nobody knows which are counted: so it
+// is as many as counts lack.
+func (c Counts) withoutVote(there, lately int64) int64 {
+	return max(there, min(c.unended(), there+lately))
+}
+
 // since is what Contended and Ended grew by.
 func (c Counts) since(before Counts) Counts {
 	return Counts{Contended: c.Contended - before.Contended, Ended: c.Ended - before.Ended}
@@ -159,6 +166,9 @@ type UnderWay struct {
 	Known bool
 	// Canary and Control are the numbers of runs.
 	Canary, Control int64
+	// EndedCanary and EndedControl are the numbers of runs that ended so lately that the process
+	// which has their votes may not have reported them yet. They are not in Canary and Control.
+	EndedCanary, EndedControl int64
 }
 
 // Plus is the sum of two.

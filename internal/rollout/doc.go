@@ -76,6 +76,12 @@
 // arm lost more than the other, where that is hardly chance, may be runs that somebody saw wait.
 // Such runs of the control may have voted yes, and those of the canary may be contended ones.
 //
+// Votes come late, too: a process reports what it counted each half a minute. Which of the runs
+// that ended lately are counted is not known. So as many of them as counts lack are taken to be
+// under way, in each arm, until their votes must be there. Were all taken, those of both arms would
+// make up for each other, though counts may lack more votes of the control. What a process had not
+// reported when it died is as deleted.
+//
 // # Contention that is gone
 //
 // Whether a lock is busy at all hardly depends on most policies. Some take contention away. Their

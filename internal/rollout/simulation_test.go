@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "play all rollouts of the simulation, an
 const (
 	simulationSeed = 20260102
 	simulatedRuns  = 3000
-	usualBusy      = 0.3 // of contended runs are busy again under the baseline
+	usualBusy      = 0.3              // of contended runs are busy again under the baseline
+	reportEvery    = 30 * time.Second // as in internal/controller/lockpolicy
 	page           = "../../docs/rollout.md"
 )
 
@@ -56,6 +57,9 @@ type scenario struct {
 	contended float64       // of the runs of the baseline; 0: 0.6
 	deleted   float64       // of the runs, each at a time before its end; those never vote
 	patience  time.Duration // a run that lasts for longer is deleted then; 0: none is for that
+	replicas  int           // each has its part of the runs; all but one report each reportEvery. 0: one
+	every     time.Duration // a run begins; 0: second
+	budget    time.Duration // a run that waits for its lock says so, and is counted as begun, after it; 0: at once
 }
 
 type outcome struct {
@@ -87,21 +91,34 @@ func (tr *traffic) run(s scenario, b behaviour) (c Counts, lasts time.Duration) 
 	return c, max(wait, latency)
 }
 
-// ending is the end of a run, which votes then.
-type ending struct {
-	at    time.Time
-	arm   *Counts
-	votes Counts // none of a run that is deleted
+// simulated is a run of an arm, or of none. It votes when it ends.
+type simulated struct {
+	says, ends time.Time // when it is counted as begun, and its end
+	canary     bool
+	began      *int64  // of the replica that has the run
+	arm        *Counts // likewise; nil: of none
+	votes      Counts  // none of a run that is deleted
+	begun      bool
+	over       bool
 }
 
-// ended counts the votes of the runs that ended until now, and gives the others.
-func ended(underWay []ending, now time.Time) []ending {
-	return slices.DeleteFunc(underWay, func(e ending) bool {
-		if e.at.After(now) {
-			return false
+// goOn counts the begin and the votes of runs until now. It gives those that did not end, and those
+// whose votes may not be reported yet.
+func goOn(runs []simulated, now time.Time) []simulated {
+	for i := range runs {
+		run := &runs[i]
+		if !run.begun && !run.says.After(now) {
+			*run.began, run.begun = *run.began+1, true
 		}
-		*e.arm = e.arm.Plus(e.votes)
-		return true
+		if run.over || run.ends.After(now) {
+			continue
+		}
+		if run.over = true; run.arm != nil {
+			*run.arm = run.arm.Plus(run.votes)
+		}
+	}
+	return slices.DeleteFunc(runs, func(run simulated) bool {
+		return run.over && (run.arm == nil || run.votes == Counts{} || now.Sub(run.ends) >= 2*reportEvery)
 	})
 }
 
@@ -117,57 +134,107 @@ func (s scenario) deletes(rnd *rand.Rand, lasts time.Duration) (at time.Duration
 	}
 }
 
-// lookAt counts the runs of each arm that did not end, and are there.
-func lookAt(runs []ending, canary *Counts) UnderWay {
+// lookAt counts the runs of each arm that are there and said so: those that did not end, and those
+// that ended lately.
+func lookAt(runs []simulated) UnderWay {
 	u := UnderWay{Known: true}
 	for _, run := range runs {
-		if run.arm == canary {
+		switch {
+		case !run.begun || run.arm == nil:
+		case run.canary && run.over:
+			u.EndedCanary++
+		case run.over:
+			u.EndedControl++
+		case run.canary:
 			u.Canary++
-		} else {
+		default:
 			u.Control++
 		}
 	}
 	return u
 }
 
+// office is what each replica counted, and what it reported of that. The first one decides.
+type office struct {
+	counted, reported []Tally
+	due               []time.Time
+}
+
+func newOffice(replicas int, now time.Time) *office {
+	o := &office{make([]Tally, replicas), make([]Tally, replicas), make([]time.Time, replicas)}
+	for i := range o.due {
+		o.due[i] = now.Add(reportEvery * time.Duration(i) / time.Duration(replicas))
+	}
+	return o
+}
+
+// report has those report whose turn it is.
+func (o *office) report(now time.Time) {
+	for i := range o.due {
+		if i > 0 && !now.Before(o.due[i]) {
+			o.reported[i], o.due[i] = o.counted[i], now.Add(reportEvery)
+		}
+	}
+}
+
+// tally is what the first one knows.
+func (o *office) tally() (t Tally) {
+	o.reported[0] = o.counted[0]
+	for _, reported := range o.reported {
+		t = t.Plus(reported)
+	}
+	return t
+}
+
+// begin makes a run of an arm that begins now. deletes draws whether it is deleted.
+func (s scenario) begin(tr *traffic, deletes *rand.Rand, arm Arm, in *Tally, now time.Time) simulated {
+	run := simulated{canary: arm == Canary, says: now}
+	b := same
+	switch arm {
+	case Canary:
+		b, run.arm, run.began = s.candidate, &in.Canary, &in.Canary.Runs
+	case Control:
+		run.arm, run.began = &in.Control, &in.Control.Runs
+	default:
+		run.began = &in.Rest
+	}
+	votes, lasts := tr.run(s, b)
+	contended, deleted := votes.Contended > 0, false
+	if arm != Rest {
+		lasts, deleted = s.deletes(deletes, lasts)
+	}
+	if contended { // as policy.Effective.Patience: as patient as the baseline in all arms
+		run.says = now.Add(min(s.budget, lasts))
+	}
+	if run.ends = now.Add(lasts); !deleted {
+		run.votes = votes
+	}
+	return run
+}
+
 // play simulates a rollout of so many runs.
 func (s scenario) play(seed uint64) outcome {
 	tr := &traffic{rnd: rand.New(rand.NewPCG(simulationSeed, seed))}
 	spec := Revision{Hash: fmt.Sprintf("%08x", seed), Generation: 2}
-	now := time.Unix(0, 0)
+	now, every := time.Unix(0, 0), cmp.Or(s.every, time.Second)
 	state := State{Phase: Stable, Baseline: Revision{Hash: "old", Generation: 1}}
-	tally, deletes := Tally{}, rand.New(rand.NewPCG(simulationSeed+1, seed)) // the runs are those of a scenario without deletes
-	var underWay []ending
-	begin := func(arm *Counts, b behaviour) {
-		votes, lasts := tr.run(s, b)
-		lasts, deleted := s.deletes(deletes, lasts)
-		if deleted {
-			votes = Counts{}
-		}
-		arm.Runs++
-		underWay = append(underWay, ending{now.Add(lasts), arm, votes})
-	}
+	all, deletes := newOffice(max(1, s.replicas), now), rand.New(rand.NewPCG(simulationSeed+1, seed)) // the runs are those of a scenario without deletes
+	var runs []simulated
 	for i := range simulatedRuns {
 		if i%s.look == 0 {
-			state, _ = Decide(Input{Plan: s.plan, Spec: spec, State: state, Tally: tally, UnderWay: lookAt(underWay, &tally.Canary), Now: now})
+			state, _ = Decide(Input{Plan: s.plan, Spec: spec, State: state, Tally: all.tally(), UnderWay: lookAt(runs), Now: now})
 			if !state.Active() {
 				break
 			}
 		}
-		now = now.Add(time.Second)
-		uid := fmt.Sprint("run-", i)
-		switch ArmOf(uid, state.Candidate.Name(), state.Percent) {
-		case Canary:
-			begin(&tally.Canary, s.candidate)
-		case Control:
-			begin(&tally.Control, same)
-		default:
-			tr.run(s, same)
-			tally.Rest++
-		}
-		underWay = ended(underWay, now.Add(time.Second))
+		now = now.Add(every)
+		arm := ArmOf(fmt.Sprint("run-", i), state.Candidate.Name(), state.Percent)
+		runs = append(runs, s.begin(tr, deletes, arm, &all.counted[i%len(all.counted)], now))
+		runs = goOn(runs, now.Add(every))
+		all.report(now)
 	}
-	return outcome{state.Phase, state.Reason, tally.Canary.Busy + tally.Control.Busy, tally.Canary.Contended + tally.Control.Contended}
+	t := state.Seen
+	return outcome{state.Phase, state.Reason, t.Canary.Busy + t.Control.Busy, t.Canary.Contended + t.Control.Contended}
 }
 
 // repeat plays a scenario with many seeds.
@@ -279,28 +346,28 @@ func scenarios() []scenario {
 	tails.MinContendedRuns = 200
 	times := func(busy float64) behaviour { return behaviour{busy, 1, 1, 1} }
 	list := []scenario{
-		{"no difference, steps 5, 20, 50", usualBusy, same, steps, 30, 0, 0, 0, 0},
-		{"no difference, steps 20, 50", usualBusy, same, short, 30, 0, 0, 0, 0},
-		{"no difference, steps 20, 50", 0.1, same, short, 30, 0, 0, 0, 0},
-		{"no difference, half of the runs, judged after each 10", usualBusy, same, watched, 10, 0, 0, 0, 0},
-		{"no difference, half of the runs, judged after each 10", 0.1, same, watched, 10, 0, 0, 0, 0},
-		{"busy runs x 1.5, steps 20, 50", usualBusy, times(1.5), short, 30, 0, 0, 0, 0},
-		{"busy runs x 2, steps 20, 50", usualBusy, times(2), short, 30, 0, 0, 0, 0},
-		{"busy runs x 2, half of the runs", usualBusy, times(2), watched, 1, 0, 0, 0, 0},
-		{"busy runs x 2, half of the runs", 0.1, times(2), watched, 1, 0, 0, 0, 0},
-		{"busy runs x 3, half of the runs", usualBusy, times(3), watched, 1, 0, 0, 0, 0},
-		{"busy runs x 3, half of the runs", 0.1, times(3), watched, 1, 0, 0, 0, 0},
-		{"busy runs x 5, half of the runs", 0.1, times(5), watched, 1, 0, 0, 0, 0},
-		{"waits x 3, half of the runs", usualBusy, behaviour{1, 3, 1, 1}, tails, 10, 0, 0, 0, 0},
-		{"latencies x 3, half of the runs", usualBusy, behaviour{1, 1, 3, 1}, tails, 10, 0, 0, 0, 0},
-		{"delays of 100 s -> 500 ms, steps 40, 50", usualBusy, behaviour{1, 1. / 200, 1, 1}, large, 30, 100 * time.Second, 0, 0, 0},
-		{"a fiftieth contended, steps 20, 50", usualBusy, behaviour{1, 1, 1, 0.02}, short, 30, 0, 0, 0, 0},
-		{"a fiftieth contended, all of them busy, steps 20, 50", usualBusy, behaviour{3.3, 1, 1, 0.02}, short, 30, 0, 0, 0, 0},
-		{"half contended, busy runs x 3, half of the runs", usualBusy, behaviour{3, 1, 1, 0.5}, watched, 1, 0, 0, 0, 0},
-		{"contended runs wait for an hour, steps 20, 50", usualBusy, behaviour{1, 7200, 1, 1}, short, 30, 0, 0.3, 0, 0},
-		{"delays of 65 s -> 260 s, busy runs x 2.5, steps 20, 50", 0.2, behaviour{2.5, 4, 1, 1}, short, 30, 65 * time.Second, 0.3, 0, 0},
+		{name: "no difference, steps 5, 20, 50", busy: usualBusy, candidate: same, plan: steps, look: 30},
+		{name: "no difference, steps 20, 50", busy: usualBusy, candidate: same, plan: short, look: 30},
+		{name: "no difference, steps 20, 50", busy: 0.1, candidate: same, plan: short, look: 30},
+		{name: "no difference, half of the runs, judged after each 10", busy: usualBusy, candidate: same, plan: watched, look: 10},
+		{name: "no difference, half of the runs, judged after each 10", busy: 0.1, candidate: same, plan: watched, look: 10},
+		{name: "busy runs x 1.5, steps 20, 50", busy: usualBusy, candidate: times(1.5), plan: short, look: 30},
+		{name: "busy runs x 2, steps 20, 50", busy: usualBusy, candidate: times(2), plan: short, look: 30},
+		{name: "busy runs x 2, half of the runs", busy: usualBusy, candidate: times(2), plan: watched, look: 1},
+		{name: "busy runs x 2, half of the runs", busy: 0.1, candidate: times(2), plan: watched, look: 1},
+		{name: "busy runs x 3, half of the runs", busy: usualBusy, candidate: times(3), plan: watched, look: 1},
+		{name: "busy runs x 3, half of the runs", busy: 0.1, candidate: times(3), plan: watched, look: 1},
+		{name: "busy runs x 5, half of the runs", busy: 0.1, candidate: times(5), plan: watched, look: 1},
+		{name: "waits x 3, half of the runs", busy: usualBusy, candidate: behaviour{1, 3, 1, 1}, plan: tails, look: 10},
+		{name: "latencies x 3, half of the runs", busy: usualBusy, candidate: behaviour{1, 1, 3, 1}, plan: tails, look: 10},
+		{name: "delays of 100 s -> 500 ms, steps 40, 50", busy: usualBusy, candidate: behaviour{1, 1. / 200, 1, 1}, plan: large, look: 30, delay: 100 * time.Second},
+		{name: "a fiftieth contended, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1, 1, 0.02}, plan: short, look: 30},
+		{name: "a fiftieth contended, all of them busy, steps 20, 50", busy: usualBusy, candidate: behaviour{3.3, 1, 1, 0.02}, plan: short, look: 30},
+		{name: "half contended, busy runs x 3, half of the runs", busy: usualBusy, candidate: behaviour{3, 1, 1, 0.5}, plan: watched, look: 1},
+		{name: "contended runs wait for an hour, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 7200, 1, 1}, plan: short, look: 30, contended: 0.3},
+		{name: "delays of 65 s -> 260 s, busy runs x 2.5, steps 20, 50", busy: 0.2, candidate: behaviour{2.5, 4, 1, 1}, plan: short, look: 30, delay: 65 * time.Second, contended: 0.3},
 	}
-	return append(list, withDeletes(short, watched)...)
+	return slices.Concat(list, withDeletes(short, watched), withReplicas(short, large))
 }
 
 // withDeletes are scenarios in which users delete runs.
@@ -312,6 +379,19 @@ func withDeletes(steps, watched Plan) []scenario {
 		{name: "a quarter contended, busy runs x 3, a third of the runs deleted, half of the runs", busy: 0.1, candidate: behaviour{3, 1, 1, 1}, plan: watched, look: 1, contended: 0.25, deleted: 0.33},
 		{name: "contended runs wait for an hour, and are deleted after 5 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 7200, 1, 1}, plan: steps, look: 30, contended: 0.3, patience: 5 * time.Minute},
 		{name: "delays of 100 s -> 500 ms, and runs that wait deleted after 1 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1. / 200, 1, 1}, plan: steps, look: 30, delay: 100 * time.Second, patience: time.Minute},
+	}
+}
+
+// withReplicas are scenarios in which three replicas have the runs, and two of them report what
+// they counted each 30 s: so in fast traffic most of the votes are late.
+func withReplicas(steps, large Plan) []scenario {
+	const fast = 200 * time.Millisecond
+	return []scenario{
+		{name: "no difference, 3 replicas, 5 runs a second, steps 20, 50", busy: usualBusy, candidate: same, plan: steps, look: 100, replicas: 3, every: fast},
+		{name: "no difference, 3 replicas, a tenth of the runs deleted, steps 20, 50", busy: usualBusy, candidate: same, plan: steps, look: 30, replicas: 3, deleted: 0.1},
+		{name: "delays of 20 s -> 500 ms, 3 replicas, 5 runs a second, steps 40, 50", busy: usualBusy, candidate: behaviour{1, 1. / 40, 1, 1}, plan: large, look: 10, delay: 20 * time.Second, replicas: 3, every: fast},
+		{name: "a fifth contended -> none, 3 replicas, a fifth of the runs deleted, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1, 1, 0}, plan: steps, look: 30, contended: 0.2, deleted: 0.2, replicas: 3},
+		{name: "no difference, runs that wait for 100 s count as begun after 60 s, 5 runs a second, steps 40, 50", busy: usualBusy, candidate: same, plan: large, look: 30, delay: 100 * time.Second, budget: time.Minute, every: fast},
 	}
 }
 

@@ -115,3 +115,45 @@ func TestACandidateThatRemovesContention(t *testing.T) {
 		})
 	}
 }
+
+// Of runs that ended lately those may have no vote yet which counts lack; the others voted. What
+// counts lack beyond them was deleted.
+//
+// mutation: runs that ended lately and are left out, or count though counts lack none, or make up
+// for those of the other arm, make this fail.
+func TestVotesThatAreOnTheirWay(t *testing.T) {
+	busier := Tally{Canary: begun(200, arm(198, 20)), Control: begun(200, arm(190, 3)), Rest: 600}
+	busier.Canary.Contended, busier.Control.Contended = 25, 15
+	gone := Tally{Canary: begun(160, spared(100, 4, 2)), Control: begun(160, spared(130, 78, 23)), Rest: 480}
+	for name, test := range map[string]struct {
+		tally    Tally
+		underWay UnderWay
+		phase    Phase
+		percent  int
+	}{
+		"it is not known what is under way":        {busier, UnderWay{}, Progressing, 20},
+		"nothing is, and nothing ended lately":     {busier, UnderWay{Known: true}, RolledBack, 0},
+		"as many of both arms ended lately":        {busier, UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, Progressing, 20},
+		"a few did":                                {busier, UnderWay{Known: true, EndedCanary: 1, EndedControl: 1}, RolledBack, 0},
+		"contention is gone, all votes are there":  {gone.all(), UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, Progressing, 50},
+		"contention is gone from those that voted": {gone, UnderWay{Known: true, EndedCanary: 70, EndedControl: 70}, Progressing, 20},
+		"likewise, and it is not known what ended": {gone, UnderWay{}, Progressing, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := progressing(20).with(Tally{Canary: spared(50, 2, 1), Control: spared(50, 30, 9)})
+			if test.tally == busier {
+				s = progressing(20).with(Tally{})
+			}
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: test.tally, UnderWay: test.underWay, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Percent != test.percent {
+				t.Errorf("%s at %d percent, %s (%s); want %s at %d", got.Phase, got.Percent, got.Reason, got.Message, test.phase, test.percent)
+			}
+		})
+	}
+}
+
+// all has each run of the canary vote, as those did that voted.
+func (t Tally) all() Tally {
+	t.Canary = begun(t.Canary.Runs, spared(t.Canary.Runs, t.Canary.Contended, t.Canary.Busy))
+	return t
+}

@@ -67,17 +67,18 @@ func (s State) fewer(more int64) float64 {
 	return logWorse(Vote{control.Contended, control.Ended}, Vote{canary.Contended + more, canary.Ended + more})
 }
 
-// underWay is how many runs of each arm are under way. Where that is not known it is those that did
-// not end, which are more.
+// underWay is how many runs of each arm are under way, or ended without a vote that was reported.
+// Where that is not known it is those that did not end, which are more.
 func (s State) underWay() (canary, control int64) {
-	if s.UnderWay.Known {
-		return s.UnderWay.Canary, s.UnderWay.Control
+	if u := s.UnderWay; u.Known {
+		return s.Seen.Canary.withoutVote(u.Canary, u.EndedCanary), s.Seen.Control.withoutVote(u.Control, u.EndedControl)
 	}
 	return s.Seen.Canary.unended(), s.Seen.Control.unended()
 }
 
 // gone is how many runs of each arm are neither under way nor counted as ended: nearly all of them
-// were deleted. They never vote.
+// were deleted. The votes of others went with a process that had not reported them. None of them
+// votes any more.
 func (s State) gone() (canary, control int64) {
 	canary, control = s.underWay()
 	return max(0, s.Seen.Canary.unended()-canary), max(0, s.Seen.Control.unended()-control)
@@ -129,10 +130,10 @@ func (s State) lacksRuns(canary, control Counts, least int64) string {
 	if s.fewer(underWay+lost) >= busyLimit && control.Contended >= least && canary.Ended >= least {
 		return ""
 	}
-	text = fmt.Sprintf("%s; or %d of the control, and %d of the canary that ended, if it is certain that fewer of its runs are contended: %d ended, and %d are under way",
+	text = fmt.Sprintf("%s; or %d of the control, and %d of the canary that ended, if it is certain that fewer of its runs are contended: %d ended, and %d are under way or ended just now",
 		text, least, least, canary.Ended, underWay)
 	if lost > 0 {
-		text += fmt.Sprintf("; %d more than of the control were deleted before they ended", lost)
+		text += fmt.Sprintf("; %d more than of the control have no vote, as they were deleted or a process of the operator died", lost)
 	}
 	return text
 }

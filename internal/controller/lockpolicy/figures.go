@@ -5,7 +5,6 @@ package lockpolicy
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,8 +12,6 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
-	"github.com/syncopate-dev/syncopate/internal/rollout"
-	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 // figures are what the last refresh found.
@@ -95,49 +92,4 @@ func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyR
 		counts[run.Spec.WorkloadClass] = n
 	}
 	return counts, nil
-}
-
-// lookAtTrials counts the runs under way that have a part in a rollout, while there is one. It does
-// so in each pass: what is older than a decision would leave out runs that began since. After an
-// error they are not known.
-func (r *Reconciler) lookAtTrials(ctx context.Context, policies []v1alpha1.LockPolicy) error {
-	r.underWay = nil
-	if !slices.ContainsFunc(policies, func(p v1alpha1.LockPolicy) bool { return p.Status != nil && triesRuns(stateOf(p.Status.Rollout)) }) {
-		return nil
-	}
-	var list v1alpha1.WorkflowRunList
-	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are only read
-		return fmt.Errorf("list runs of rollouts: %w", err)
-	}
-	r.underWay = map[ballot.Entry]rollout.UnderWay{}
-	for i := range list.Items {
-		run := &list.Items[i]
-		if lifecycle.Finished(run) || run.Status == nil || run.Status.Policy == nil || run.Status.Policy.Trial == nil {
-			continue
-		}
-		trial := run.Status.Policy.Trial
-		e := ballot.Entry{Policy: run.Status.Policy.Name, Candidate: trial.Candidate}
-		n := r.underWay[e]
-		switch rollout.Arm(trial.Arm) {
-		case rollout.Canary:
-			n.Canary++
-		case rollout.Control:
-			n.Control++
-		default: // of no arm
-		}
-		r.underWay[e] = n
-	}
-	return nil
-}
-
-func triesRuns(s rollout.State) bool { return s.Active() && s.Unit != rollout.TenantMinute }
-
-// underWayOf is how many runs are under way that have a part in the rollout of a candidate.
-func (r *Reconciler) underWayOf(policyName string, st *v1alpha1.LockPolicyRolloutStatus) rollout.UnderWay {
-	if r.underWay == nil || !triesRuns(stateOf(st)) {
-		return rollout.UnderWay{}
-	}
-	n := r.underWay[ballot.Entry{Policy: policyName, Candidate: st.Candidate.Name}]
-	n.Known = true
-	return n
 }

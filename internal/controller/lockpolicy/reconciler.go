@@ -76,8 +76,8 @@ type Reconciler struct {
 	lost map[string]bool
 
 	last     figures
-	underWay map[ballot.Entry]rollout.UnderWay // as of this pass; nil: not known
-	reportAt time.Time                         // when this replica may report again, while another writes status
+	trials   trials    // as of this pass
+	reportAt time.Time // when this replica may report again, while another writes status
 	rollouts rolloutMetrics
 }
 
@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.keepNames(list.Items, now)
 	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
-		r.last, r.unkeptSince, r.lost = figures{}, nil, nil // they would be old when it does
+		r.last, r.unkeptSince, r.lost, r.trials = figures{}, nil, nil, trials{} // they would be old when it does
 		r.rollouts.only(nil)
 		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)
 	}
@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if r.last.due(now) {
 		errs = append(errs, r.refresh(ctx, now))
 	}
-	errs = append(errs, r.lookAtTrials(ctx, list.Items), r.findLost(ctx, list.Items))
+	errs = append(errs, r.lookAtTrials(ctx, list.Items, now), r.findLost(ctx, list.Items))
 	wait := r.last.next(now)
 	next := newStatuses(list.Items, r.last, now)
 	for i := range list.Items {
@@ -154,7 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 // withoutPolicies is a pass over none. It comes again only for series that are to be dropped.
 func (r *Reconciler) withoutPolicies() reconcile.Result {
 	r.rollouts.only(nil)
-	r.last, r.unkeptSince = figures{}, nil // of runs that nobody governs; the next policy's event begins anew
+	r.last, r.unkeptSince, r.trials = figures{}, nil, trials{} // of runs that nobody governs; the next policy's event begins anew
 	if r.keepNames(nil, r.Clock.Now()) {
 		return reconcile.Result{RequeueAfter: refreshEvery}
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 // The bounds of the schema of a WorkflowRun, for specs that are stored in other objects, where the
-// API server knows nothing of them. TestAChildRunHasTheBoundsOfTheSchema compares the two.
+// API server knows nothing of them. TestAChildRunHasTheBoundsOfTheSchema, and likewise
+// TestARunOfAScheduleHasTheBoundsOfTheSchema, compare the two.
 const (
 	maxSeconds      = 365 * 24 * 60 * 60
 	maxMillis       = 24 * 60 * 60 * 1000
@@ -25,6 +26,7 @@ const (
 	maxText         = 1024 // of an expression, or of the message of an approval
 	maxName         = 63
 	maxPermits      = 100_000
+	maxPriority     = 1_000_000
 )
 
 var (
@@ -34,14 +36,19 @@ var (
 )
 
 // OutOfBounds lists the values of a spec that the API server refuses in a WorkflowRun, each with
-// its field, in spec order. It leaves out what Validate says. 0 and the empty text are absent
-// values, where their absence has a meaning.
+// its field, in spec order. It leaves out what Validate says, and the fields that no spec
+// in another object may have. 0 and the empty text are absent values, where their absence
+// has a meaning.
 func OutOfBounds(spec *v1alpha1.WorkflowRunSpec) []string {
 	l := &limits{}
 	l.name("spec.workloadClass", spec.WorkloadClass, className)
+	l.name("spec.tenant", spec.Tenant, className)
+	l.within("spec.priority", int64(spec.Priority), -maxPriority, maxPriority)
+	l.optional("spec.queueTimeoutSeconds", spec.QueueTimeoutSeconds)
 	l.optional("spec.activeDeadlineSeconds", spec.ActiveDeadlineSeconds)
 	l.number("spec.finallyTimeoutSeconds", int64(spec.FinallyTimeoutSeconds), 1, maxSeconds)
 	l.number("spec.maxParallelSteps", int64(spec.MaxParallelSteps), 1, bounds.MaxSteps)
+	l.permits("spec.locks", spec.Locks)
 	if ref := spec.WorkflowRef; ref != nil {
 		l.name("spec.workflowRef.name", ref.Name, workflowName)
 		l.name("spec.workflowRef.revision", ref.Revision, revisionName)

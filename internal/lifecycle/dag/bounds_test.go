@@ -58,21 +58,7 @@ var notOfChildren = []string{
 //
 // mutation: OutOfBounds without one of its lines, or a bound that is added to the schema alone.
 func TestAChildRunHasTheBoundsOfTheSchema(t *testing.T) {
-	raw, err := os.ReadFile("../../../config/crd/bases/syncopate.dev_workflowruns.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var crd struct {
-		Spec struct {
-			Versions []struct {
-				Schema struct{ OpenAPIV3Schema schemaNode }
-			}
-		}
-	}
-	if err := yaml.Unmarshal(raw, &crd); err != nil {
-		t.Fatal(err)
-	}
-	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec := schemaOfRuns(t)
 	for _, name := range notOfChildren {
 		delete(spec.Properties, name)
 	}
@@ -89,6 +75,58 @@ func TestAChildRunHasTheBoundsOfTheSchema(t *testing.T) {
 	if t.Logf("%d bounds", checked); checked < 60 {
 		t.Errorf("only %d bounds are checked", checked)
 	}
+}
+
+// notInSchedules are fields that schedule.RunSpec refuses, and one without bounds in the schema.
+var notInSchedules = []string{"idempotencyKey", "startFrom", "ttlSecondsAfterFinished", "suspend", "shutdown", "inputs"}
+
+// Likewise of a run that a Schedule makes, which is at the top. Before it is made nobody else finds
+// what the API server will refuse.
+//
+// mutation: OutOfBounds without the tenant, the priority, the queueTimeoutSeconds, or the locks of
+// the run makes this fail.
+func TestARunOfAScheduleHasTheBoundsOfTheSchema(t *testing.T) {
+	spec := schemaOfRuns(t)
+	for _, name := range notInSchedules {
+		delete(spec.Properties, name)
+	}
+	spec.walk(nil, func(path []string, value any, why string) {
+		raw, err := json.Marshal(withValue(path, value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := &v1alpha1.WorkflowRun{}
+		if err := json.Unmarshal(raw, &run.Spec); err != nil {
+			t.Fatal(err)
+		}
+		plan := Of(run)
+		problems, _ := Validate(run, &plan, Top, nil)
+		problems = append(problems, OutOfBounds(&run.Spec)...)
+		at, _, _ := strings.Cut("spec."+strings.Join(path, "."), "locks[0]")
+		if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, at) }) {
+			t.Errorf("%s %s: %q", at, why, problems)
+		}
+	})
+}
+
+// schemaOfRuns is the schema of spec.
+func schemaOfRuns(t *testing.T) *schemaNode {
+	t.Helper()
+	raw, err := os.ReadFile("../../../config/crd/bases/syncopate.dev_workflowruns.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema schemaNode }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(raw, &crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 }
 
 // schemaNode is what is looked at of a schema.
@@ -203,6 +241,9 @@ func below(in map[string]any, name string) map[string]any {
 	items, ok := in[name].([]any)
 	if !ok {
 		items = []any{map[string]any{}}
+		if name == "locks" { // one that is fine but for the value
+			items = []any{map[string]any{"semaphore": "s"}}
+		}
 		in[name] = items
 	}
 	next, _ := items[0].(map[string]any)

@@ -195,3 +195,43 @@ func TestABusyLockIsNotTriedForEachResult(t *testing.T) {
 		t.Error("a lock whose store failed is hoped for")
 	}
 }
+
+// A run of the canary whose arm is not pinned yet says that it waits when the baseline would have
+// it say so, and looks again at that moment; the retries are the candidate's.
+//
+// mutation: Without, or RetryAt, that asks the run's own policy makes this fail.
+func TestARunWhoseArmIsNotPinnedSaysThatItWaitsWhenTheBaselineWould(t *testing.T) {
+	for name, c := range map[string]struct{ own, baseline, want time.Duration }{
+		"a patient candidate":   {time.Minute, 10 * time.Second, 10 * time.Second},
+		"an impatient one":      {2 * time.Second, 10 * time.Second, 10 * time.Second},
+		"its arm is pinned now": {20 * time.Second, 0, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk, run := clocktesting.NewFakeClock(epoch), bare()
+			l := New(Options{Clock: clk, Locks: &lineOf{}, Wake: func(types.NamespacedName) {}, NewID: func() string { return "" }, Metrics: lockmgr.NewMetrics(prometheus.NewRegistry(), nil)})
+			e := policy.Defaults()
+			e.RunLock.Wait.Budget = c.own
+			if c.baseline > 0 {
+				baseline := e.RunLock
+				baseline.Wait.Budget, e.Untried = c.baseline, &baseline
+			}
+			s := l.Session(&State{}, types.NamespacedName{}, "uid", e)
+			overdue := func() bool {
+				lock, _ := s.Without(run, s.Take(t.Context(), run, "reconcile"))
+				return lock.Overdue
+			}
+			if overdue() {
+				t.Error("it says at once that it waits")
+			}
+			if at := s.RetryAt(t.Context(), run, clk.Now(), time.Hour).Sub(epoch); at != c.want {
+				t.Errorf("it looks again after %s; want %s", at, c.want)
+			}
+			if clk.Step(c.want - time.Millisecond); overdue() {
+				t.Errorf("it says before %s that it waits", c.want)
+			}
+			if clk.Step(time.Millisecond); !overdue() {
+				t.Errorf("it does not say after %s that it waits", c.want)
+			}
+		})
+	}
+}

@@ -60,8 +60,9 @@ const (
 	OnBusyQueue OnBusy = "Queue"
 	// OnBusyDropNewest ends it as LockBusy.
 	OnBusyDropNewest OnBusy = "DropNewest"
-	// OnBusyKeepLatest lets the latest wait, and ends those that waited before it as Superseded,
-	// those of other namespaces as well.
+	// OnBusyKeepLatest lets the latest wait, and ends those that came before it as Superseded,
+	// those of other namespaces as well. A run, also a child run, comes when it is created, a step
+	// or an item when it first asks.
 	OnBusyKeepLatest OnBusy = "KeepLatest"
 	// OnBusyCancelOldest does as KeepLatest, and cancels the oldest run that holds the lock,
 	// with its clean-up, whatever its namespace.

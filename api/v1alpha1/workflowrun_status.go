@@ -168,6 +168,11 @@ type WorkflowRunStatus struct {
 	// completedAt is when the run ended; once set, phase and completedAt never change.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// endStoredAt is when the API server stored the end, where the clock of the operator was ahead,
+	// so that completedAt was still to come: spec.ttlSecondsAfterFinished counts from it. Absent:
+	// from completedAt.
+	// +optional
+	EndStoredAt *metav1.Time `json:"endStoredAt,omitempty"`
 	// ending is how the run will end when the steps of spec.finally are over. It stands
 	// from then on, also if the run ended otherwise.
 	// +optional

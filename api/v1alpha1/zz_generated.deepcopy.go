@@ -2179,6 +2179,10 @@ func (in *WorkflowRunStatus) DeepCopyInto(out *WorkflowRunStatus) {
 		in, out := &in.CompletedAt, &out.CompletedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.EndStoredAt != nil {
+		in, out := &in.EndStoredAt, &out.EndStoredAt
+		*out = (*in).DeepCopy()
+	}
 	if in.Ending != nil {
 		in, out := &in.Ending, &out.Ending
 		*out = new(EndingStatus)

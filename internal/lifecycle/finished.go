@@ -15,10 +15,10 @@ const skew = time.Minute
 
 // EndsAhead says whether a run that has a time to live ended, by its status, at a time that is
 // still to come: a clock that was ahead wrote it, and by that the run would be kept for as long as
-// that was ahead. Input.EndStored is asked for then.
+// that was ahead. Input.EndStored is asked for then, and once status says that, it is so no more.
 func EndsAhead(run *v1alpha1.WorkflowRun, now time.Time) bool {
 	st := run.Status
-	return run.Spec.TTLSecondsAfterFinished != nil && st != nil && st.CompletedAt != nil && st.CompletedAt.Sub(now) > skew
+	return run.Spec.TTLSecondsAfterFinished != nil && st != nil && st.CompletedAt != nil && st.EndStoredAt == nil && st.CompletedAt.Sub(now) > skew
 }
 
 // decideFinished is the decision about an ended run: it stays as it is until its time to

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
@@ -44,6 +46,17 @@ func TestAnEndByAClockThatWasAhead(t *testing.T) {
 				t.Errorf("deleted %t, looked at %s, changed %t", out.Delete, out.Wake.Sub(now), out.Changed)
 			}
 		})
+	}
+	noted := dispatched(t)
+	noted.Spec.TTLSecondsAfterFinished = new(int32(ttl.Seconds()))
+	advance(t, noted, epoch, succeeded("a", 1, "7"))
+	end := noted.Status.CompletedAt.Time
+	for stored, want := range map[time.Duration]time.Time{-24 * time.Hour: end.Add(ttl - 24*time.Hour), time.Hour: end.Add(ttl)} {
+		noted.Status.EndStoredAt = &metav1.Time{Time: end.Add(stored)}
+		now := end.Add(-48 * time.Hour)
+		if out := Decide(letIn(Input{Run: noted, Now: now, Lock: held(2)})); EndsAhead(noted, now) || out.Delete || !out.Wake.Equal(want) {
+			t.Errorf("stored %s after its end: looked at %s, want %s", stored, out.Wake, want)
+		}
 	}
 	run := dispatched(t)
 	for _, ended := range []bool{false, true} {

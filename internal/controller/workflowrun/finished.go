@@ -42,7 +42,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 		result.RequeueAfter = min(result.RequeueAfter, p.effectsAgain(ctx, failed).RequeueAfter)
 		return result, nil
 	}
-	if err := noteEdit(ctx, p); err != nil {
+	if err := noteEdit(ctx, p, in.EndStored); err != nil {
 		return reconcile.Result{}, err
 	}
 	if failed != nil {
@@ -178,9 +178,11 @@ func leftAlone(p *pass, m *pause, cause error) (level int, at time.Time) {
 
 // noteEdit has the status of a run that ended say that an edit of it was seen. Nothing else follows
 // from one: but tools take a run for one that has work to do, or wait for it, until status is about
-// its generation. The error is that the pass is in line for a desk.
-func noteEdit(ctx context.Context, p *pass) error {
-	next := upToDate(p.run)
+// its generation. It also says when the end was stored, unless that is zero: once the end is not
+// ahead any more nobody would ask, and a later write moves the time that the API server has. The
+// error is that the pass is in line for a desk.
+func noteEdit(ctx context.Context, p *pass, stored time.Time) error {
+	next := upToDate(p.run, stored)
 	if next == nil {
 		p.mem.unnoted = pause{}
 		return nil
@@ -209,17 +211,25 @@ func noteEdit(ctx context.Context, p *pass) error {
 		}
 	}
 	level, at := leftAlone(p, m, cause)
-	log.FromContext(ctx).V(level).Info("An edit of a run that ended cannot be noted: it is tried again", "at", at, "cause", cause.Error())
+	log.FromContext(ctx).V(level).Info("An edit of a run that ended, or when its end was stored, cannot be noted: it is tried again", "at", at, "cause", cause.Error())
 	return nil
 }
 
-// upToDate is a run with a status, and conditions, of its generation; nil: they are of that
-// already, or the run is about to go.
-func upToDate(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
-	if seen := run.Status.ObservedGeneration; seen <= 0 || seen >= run.Generation || !run.DeletionTimestamp.IsZero() {
+// upToDate is a run with a status, and conditions, of its generation, which says when its end was
+// stored, if that is before its end; nil: there is nothing to say, or the run is about to go.
+func upToDate(run *v1alpha1.WorkflowRun, stored time.Time) *v1alpha1.WorkflowRun {
+	seen := run.Status.ObservedGeneration
+	edited, ahead := seen > 0 && seen < run.Generation, !stored.IsZero() && stored.Before(run.Status.CompletedAt.Time)
+	if !edited && !ahead || !run.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	next := run.DeepCopy()
+	if ahead {
+		next.Status.EndStoredAt = &metav1.Time{Time: stored}
+	}
+	if !edited {
+		return next
+	}
 	next.Status.ObservedGeneration = run.Generation
 	for i := range next.Status.Conditions {
 		next.Status.Conditions[i].ObservedGeneration = run.Generation

@@ -165,7 +165,8 @@ var _ = Describe("a run that has ended", func() {
 		Expect(exists(ctx)).To(BeFalse())
 	}, NodeTimeout(2*patience))
 
-	// mutations: finished without endStored; endStored that does not look again after an error.
+	// mutations: finished without endStored; endStored that does not look again after an error;
+	// noteEdit that does not say when the end was stored.
 	It("by a clock that was a year ahead is kept for its time from when the API server stored that", func(ctx SpecContext) {
 		w = newWorld(ctx)
 		began := w.clock.Now()
@@ -174,10 +175,6 @@ var _ = Describe("a run that has ended", func() {
 		run = w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = new(int32(3600)) })
 		r.finish(ctx, run)
 		r.drained(ctx, run)
-		w.clock.SetTime(began)
-		for range 2 {
-			Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", endedLook)))
-		}
 		version := w.get(ctx, run).ResourceVersion
 		reads := 0
 		cause := error(apierrors.NewServiceUnavailable("away"))
@@ -188,6 +185,35 @@ var _ = Describe("a run that has ended", func() {
 		Expect(exists(ctx)).To(BeTrue())
 		Expect(w.get(ctx, run).ResourceVersion).To(Equal(version), "no look writes it")
 		cause = nil
+		r.mustPass(ctx, run)
+		Expect(exists(ctx)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
+	// mutations: noteEdit that does not say when the end was stored; EndsAhead that asks though
+	// status says it; Expiry that goes by completedAt.
+	It("by a clock that was ahead for less than its time is kept for no longer, and is written once", func(ctx SpecContext) {
+		w = newWorld(ctx)
+		began := time.Now()
+		w.clock.SetTime(began.Add(24 * time.Hour))
+		r = w.newReplica(ctx, "r")
+		run = w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = new(int32(48 * 3600)) })
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		w.clock.SetTime(began)
+		r.mustPass(ctx, run)
+		noted := w.get(ctx, run)
+		Expect(noted.Status.EndStoredAt).NotTo(BeNil())
+		Expect(noted.Status.EndStoredAt.Time).To(BeTemporally("~", began, time.Hour))
+		reads, none := 0, error(nil)
+		r.hook = answering("live/before", &reads, &none)
+		w.patch(ctx, run, `{"metadata":{"labels":{"a":"b"}},"spec":{"ttlSecondsAfterFinished":176400}}`) // 49 hours
+		for range 3 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", endedLook)))
+			w.clock.Step(forgetDelay)
+		}
+		Expect(reads).To(BeZero(), "status says it")
+		Expect(w.get(ctx, run).Status.EndStoredAt).To(Equal(noted.Status.EndStoredAt))
+		w.clock.SetTime(began.Add(51 * time.Hour))
 		r.mustPass(ctx, run)
 		Expect(exists(ctx)).To(BeFalse())
 	}, NodeTimeout(2*patience))

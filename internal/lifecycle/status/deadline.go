@@ -9,12 +9,17 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
-// Expiry is when a finished run is to be deleted; zero: never.
+// Expiry is when a finished run is to be deleted; zero: never. An end that was still to come, by a
+// clock that was ahead, counts from when it was stored.
 func Expiry(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
 	if run.Spec.TTLSecondsAfterFinished == nil || st.CompletedAt == nil {
 		return time.Time{}
 	}
-	return st.CompletedAt.Add(bounds.Seconds(*run.Spec.TTLSecondsAfterFinished))
+	end := st.CompletedAt
+	if st.EndStoredAt.Before(end) {
+		end = st.EndStoredAt
+	}
+	return end.Add(bounds.Seconds(*run.Spec.TTLSecondsAfterFinished))
 }
 
 // FinallyEnd is when the finally steps are out of time; zero: they do not run.

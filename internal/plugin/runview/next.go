@@ -7,6 +7,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // next is when the operator looks at the run again with no new fact: what
@@ -23,8 +24,8 @@ func (v *viewer) next() *Moment {
 
 func (v *viewer) moments() []Moment {
 	if v.answer.Ended {
-		if ttl := v.run.Spec.TTLSecondsAfterFinished; ttl != nil {
-			return []Moment{{v.st.CompletedAt.Add(time.Duration(*ttl) * time.Second).UTC(), "the run is deleted (ttlSecondsAfterFinished)"}}
+		if at := status.Expiry(v.run, v.st); !at.IsZero() {
+			return []Moment{{at.UTC(), "the run is deleted (ttlSecondsAfterFinished)"}}
 		}
 		return nil
 	}

@@ -385,6 +385,11 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 			admitted(r)
 			r.Status.CompletedAt = &metav1.Time{Time: created.Add(time.Minute)}
 		}},
+		"a finished run is to be deleted whose end was ahead of when it was stored": {lock: held(), want: 3630 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.TTLSecondsAfterFinished = new(int32(3600))
+			admitted(r)
+			r.Status.CompletedAt, r.Status.EndStoredAt = &metav1.Time{Time: created.Add(time.Minute)}, &metav1.Time{Time: created.Add(30 * time.Second)}
+		}},
 		"a finished run stays": {lock: held(), change: func(r *v1alpha1.WorkflowRun) {
 			admitted(r)
 			r.Status.CompletedAt = &metav1.Time{Time: created.Add(time.Minute)}

@@ -77,7 +77,7 @@ func (f *findings) slot(v *view, at store.Key, uid types.UID) {
 		f.unknown = append(f.unknown, uid)
 	case run.finished, run.admitted() && !run.under(at):
 		f.over = append(f.over, uid)
-	case run.admitted():
+	case run.admitted(), run.newer:
 	case v.waitsAt(run, at):
 		f.unused, f.wake = append(f.unused, run), append(f.wake, run)
 	default:

@@ -61,6 +61,7 @@ func TestAudit(t *testing.T) {
 				f.suspended = factOf(newer).suspended
 			}, limit: 9, want: "misplace",
 		},
+		"needs a newer operator, with a slot":     {has: slot, run: func(f *fact) { f.suspended, f.newer = true, true }, limit: 9, want: ""},
 		"waits under another policy, with a slot": {has: slot, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
 		"waits under another policy, in line":     {has: place, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
 		"a child, with neither":                   {has: neither, run: func(f *fact) { f.child = true }, limit: 9, want: ""},

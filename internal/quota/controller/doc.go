@@ -81,7 +81,8 @@
 //	list       all runs, live
 //	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion (of
 //	           one that takes none: see internal/quota/resyncs). The answer shows whether it was admitted meanwhile. One that may not be
-//	           marked is counted as if it were admitted. If one has a key that was not begun: begin it, and list again
+//	           marked, or needs a newer operator, is counted as if it were admitted. If one has a key that was not
+//	           begun: begin it, and list again
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nothing else is opened
 //
@@ -111,8 +112,10 @@
 //	slot or place of a run that is over       Drop; counted as drift
 //	slot or place of a run that waits         marked, read, and taken back, if it is so for 10 s: its policy changed, or it was suspended,
 //	elsewhere or is suspended                 and nobody left
-//	slot, or the next turn, of a run that     the same, if it is so for two minutes, and status does not say that the slot is kept
-//	waits here and does not use it
+//	place of a run that needs a newer         dropped after 10 s, without a mark; its slot stays
+//	operator
+//	slot, or the next turn, of a run that     as of one that waits elsewhere, if it is so for two minutes, and status does not say that the
+//	waits here and does not use it            slot is kept
 //	waits, and has no place; or its turn is   woken
 //	idempotency key of a run that is gone     ReleaseKey, but not while the run is about to be created
 //	nothing, for an hour                      leaves the register

@@ -5,12 +5,16 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
+
+// errNewer is why a run is not marked that an operator of an older version leaves alone.
+var errNewer = errors.New("it needs a newer operator, and this one does not write it")
 
 // endOfTime is when runs are admitted that are counted as if they were: after all others.
 var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -245,13 +245,20 @@ func (r *rebuilding) undecided() (pending []fact) {
 	return pending
 }
 
-// markOrRead marks a run. One that may not be marked, and is pinned to a tenant, is read as it is.
+// markOrRead marks a run. One that may not be marked, or that needs a newer operator, and is pinned
+// to a tenant, is read as it is.
 func markOrRead(ctx context.Context, r *rebuilding, run fact, id string) (now *fact, refused bool, err error) {
-	now, err = r.mark(ctx, run, id)
-	if refused = resyncs.Unmarked(err) && run.tenant != ""; refused {
-		now, err = unmarked(ctx, r, run, err)
+	if err = fmt.Errorf("run %s: %w", run.name, errNewer); !run.newer {
+		now, err = r.mark(ctx, run, id)
 	}
-	return now, refused, err
+	switch {
+	case err == nil && now != nil && now.newer: // since the list: what it says of its admission may not be all
+		return now, now.tenant != "", nil
+	case (run.newer || resyncs.Unmarked(err)) && run.tenant != "":
+		now, err = unmarked(ctx, r, run, err)
+		return now, true, err
+	}
+	return now, false, err
 }
 
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write

@@ -38,6 +38,7 @@ type fact struct {
 	refused    bool // ended because another run has its idempotency key
 	suspended  bool // or left alone, because it needs a newer operator
 	stopped    bool // suspended: nobody decides to let it in, as it is
+	newer      bool // needs a newer operator: this one writes nothing to it, and it keeps its slot
 	priority   int32
 	created    time.Time
 	admittedAt time.Time // zero: not admitted
@@ -50,7 +51,7 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: client.ObjectKeyFromObject(run), class: run.Spec.WorkloadClass, key: run.Spec.IdempotencyKey,
 		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, child: run.ClaimsParent() != nil,
-		stopped: run.Spec.Suspend, priority: run.Spec.Priority, created: run.CreationTimestamp.Time,
+		stopped: run.Spec.Suspend, newer: run.NeedsNewer() > 0, priority: run.Spec.Priority, created: run.CreationTimestamp.Time,
 	}
 	st := run.Status
 	if st == nil {

@@ -281,6 +281,10 @@ func takeAll(ctx context.Context, k *Controller, v *view, at store.Key, limits s
 		return k.quota.Drop(ctx, at, l, []string{uid})
 	}
 	for _, run := range f.misplaced {
+		if run.newer {
+			failed = errors.Join(failed, leaveLine(ctx, k, misplaced, run))
+			continue
+		}
 		failed = errors.Join(failed, takeBack(ctx, k, misplaced, run))
 	}
 	unused := taking{at: at, limits: limits, keeps: func(now fact) bool { return now.keptUntil.After(k.clock.Now()) }}
@@ -303,7 +307,7 @@ func takeBack(ctx context.Context, k *Controller, t taking, run fact) error {
 		k.log.Info("A run may not be changed, so it keeps a slot, or a place in line, that it does not use", "run", run.name.String(), "cause", err.Error())
 		return nil
 	}
-	if err != nil || now == nil || now.under(t.at) || t.keeps(*now) {
+	if err != nil || now == nil || now.newer || now.under(t.at) || t.keeps(*now) {
 		return err // also if it is gone: that is for the next resync
 	}
 	next, err := t.free(ctx, t.at, t.limits, string(run.uid))
@@ -311,6 +315,16 @@ func takeBack(ctx context.Context, k *Controller, t taking, run fact) error {
 		return fmt.Errorf("take back a place: %w", err)
 	}
 	return errors.Join(k.putBack(ctx, holding{t.at, run.uid}, run.name), k.wakeNext(ctx, t.at, t.limits, next))
+}
+
+// leaveLine takes the place in line of a run that needs a newer operator, which is not written, so
+// that nobody waits behind it. A slot that it was granted meanwhile may be written by a newer one.
+func leaveLine(ctx context.Context, k *Controller, t taking, run fact) error {
+	next, err := store.DropPlace(ctx, k.quota.Store, t.at, t.limits, string(run.uid))
+	if err != nil {
+		return fmt.Errorf("take the place of a run that needs a newer operator: %w", err)
+	}
+	return k.wakeNext(ctx, t.at, t.limits, next)
 }
 
 // releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused

@@ -23,8 +23,9 @@ const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
 // cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
 // made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
-// it: the patch names the UID. So is one whose part is over: what that held is on its way back. A
-// refusal is no error: a resync at once would be told the same, and the next one asks again anyway.
+// it: the patch names the UID. So is one whose part is over: what that held is on its way back. So
+// is one that needs a newer operator. A refusal is no error: a resync at once would be told the
+// same, and the next one asks again anyway.
 func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
 	o := &v1alpha1.WorkflowRun{}
 	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
@@ -32,6 +33,10 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	}
 	_, part, _ := strings.Cut(w.Ticket, "/")
 	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || PartOf(o, part).Over {
+		return nil
+	}
+	if o.NeedsNewer() > 0 {
+		c.sayRefused(w.Run, lock, errNewer)
 		return nil
 	}
 	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})

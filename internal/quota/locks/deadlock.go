@@ -244,8 +244,8 @@ func (w *waits) lackLess(one *waiter) {
 	}
 }
 
-// youngest is the one that waits in vain, and is needed, in the youngest run of those
-// that wait for themselves.
+// youngest is the one that waits in vain, and is needed, and came last of those that wait for
+// themselves.
 func (w *waits) youngest() (youngest *store.Waiter) {
 	ring := inRings(w.edges())
 	for _, one := range w.line {
@@ -253,7 +253,7 @@ func (w *waits) youngest() (youngest *store.Waiter) {
 		if one.lacks == 0 || !needed || !ring[one.node] {
 			continue
 		}
-		if youngest == nil || cmp.Or(one.Ticket.Created.Compare(youngest.Ticket.Created), cmp.Compare(one.Ticket.ID, youngest.Ticket.ID)) > 0 {
+		if youngest == nil || cmp.Or(one.Ticket.Arrival().Compare(youngest.Ticket.Arrival()), cmp.Compare(one.Ticket.ID, youngest.Ticket.ID)) > 0 {
 			youngest = one.Waiter
 		}
 	}

@@ -113,7 +113,7 @@ func (w *plainWaits) youngest() *store.Waiter {
 		}
 	}
 	slices.SortFunc(all, func(a, b store.Waiter) int {
-		return cmp.Or(b.Ticket.Created.Compare(a.Ticket.Created), cmp.Compare(b.Ticket.ID, a.Ticket.ID))
+		return cmp.Or(b.Ticket.Arrival().Compare(a.Ticket.Arrival()), cmp.Compare(b.Ticket.ID, a.Ticket.ID))
 	})
 	outside := map[string]bool{}
 	for _, one := range all {

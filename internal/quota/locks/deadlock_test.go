@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -192,5 +193,25 @@ func TestTheLookForARingEndsWithItsContext(t *testing.T) {
 	cancel()
 	if w, err := deadlocked(ctx, s, oneEach, &view{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", w, err)
+	}
+}
+
+// Child runs of one tree have one age, that of the run at the top.
+//
+// mutation: youngest that goes by when a ticket was created.
+func TestTheYoungestOfARingIsWhoCameLast(t *testing.T) {
+	s, v := store.LocksSnapshot{}, view{runs: map[types.UID]fact{}, parents: map[string]string{}}
+	for _, run := range []string{"a", "b"} {
+		tied{run: run, tree: "root", holds: []string{run}}.enter(&s, 1)
+	}
+	tied{run: "a", part: "step", tree: "root", waits: []string{"b"}}.enter(&s, 1)
+	tied{run: "b", part: "step", tree: "root", waits: []string{"a"}}.enter(&s, 1)
+	for i, want := range []string{"a/step", "b/step"} {
+		for j := range s.Waiters {
+			s.Waiters[j].Ticket.Came = time.Unix(int64(100+i*j*9-j), 0)
+		}
+		if got := refuses(t, s, oneEach, &v); got != want {
+			t.Errorf("refuses %q, want %q", got, want)
+		}
 	}
 }

@@ -111,3 +111,20 @@ func TestARunThatNeedsANewerOperatorKeepsAllShutIfItsLocksAreNotKnown(t *testing
 		t.Errorf("%v", err)
 	}
 }
+
+// It is cancelled by no operator that leaves it alone: who wants its lock waits.
+//
+// mutation: cancel without its look at NeedsNewer.
+func TestARunThatNeedsANewerOperatorIsNotCancelled(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	s.semaphore("one", 1, v1alpha1.OnBusyCancelOldest)
+	must(t, r.Resync(t.Context()))
+	run := s.run("holder", nil)
+	r.takes(run, "one/k", store.LocksHeld)
+	run = s.needsNewer(run, v1alpha1.WriterVersion+1)
+	r.takes(s.run("other", nil), "one/k", store.LocksWaiting)
+	if now := s.get(run.Name); now.ResourceVersion != run.ResourceVersion || now.Spec.Shutdown != "" {
+		t.Errorf("it was written: %+v", now.Spec)
+	}
+}

@@ -47,6 +47,23 @@ func (g *Store) Drop(ctx context.Context, k Key, l Limits, uids []string) (next 
 	return next, err
 }
 
+// placeOnly is before the UID of a run of which free.lua, or pool_free.lua, takes the place alone.
+const placeOnly = "~"
+
+// DropPlace is Drop of the place in the queue of a run alone, for tenants and pools: a slot, also
+// one that the run is granted just before, and a reservation stay.
+//
+// Errors: as Release.
+func DropPlace(ctx context.Context, g *Store, k Key, l Limits, uid string) (next []Next, err error) {
+	free := g.free
+	if k.Pool() {
+		free = g.Pools().freeShared
+	}
+	next, freed, err := free(ctx, k, l, []string{placeOnly + uid})
+	g.opts.Metrics.drifted(driftStalePlace, freed.places)
+	return next, err
+}
+
 // freed counts what runs had.
 type freed struct{ slots, places int }
 

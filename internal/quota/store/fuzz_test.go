@@ -31,6 +31,7 @@ func FuzzParseHolding(f *testing.F) {
 // What Redis has of who waits is read, or an error; nothing makes the reader fail.
 func FuzzParseWaiter(f *testing.F) {
 	f.Add("2147483640.000001700000.00000000000000000012 ns/run ns/root - 1 1 0 mutex:ns/m")
+	f.Add("2147483640.000001700000.00000000000000000012@000001700009 ns/run ns/root - 1 1 0 mutex:ns/m")
 	f.Add("2147483647.9.1 ns/run ns/root LockDeadlock")
 	f.Add("-1.1.1 a b - 1 1 1")
 	f.Fuzz(func(t *testing.T, text string) {

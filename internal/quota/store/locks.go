@@ -63,6 +63,18 @@ type Ticket struct {
 	// version of the first question.
 	Priority int32
 	Created  time.Time
+	// Came is when the ticket came: of those who wait for KeepLatest, or CancelOldest, the last one
+	// stays. Its seconds count; it is never before Created. Like Created, it is that of the first
+	// question. Zero: Created.
+	Came time.Time
+}
+
+// Arrival is when a ticket came: Came, or else Created.
+func (t Ticket) Arrival() time.Time {
+	if t.Came.After(t.Created) {
+		return t.Came
+	}
+	return t.Created
 }
 
 // Hold is what a ticket has of one lock.
@@ -73,7 +85,7 @@ type Hold struct {
 
 // Holding is a ticket with its locks.
 type Holding struct {
-	// Ticket that holds them. Its Priority and Created are not known.
+	// Ticket that holds them. Its Priority, Created and Came are not known.
 	Ticket Ticket
 	// Fence of the hold: greater than that of every earlier hold of the same lock.
 	Fence int64

@@ -789,7 +789,7 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 				}
 			}
 			if len(wants) > 0 {
-				s.take(ticket(id, version, (n+r.IntN(6)/5)%3), wants...) // its priority was edited, too
+				s.take(arrived(ticket(id, version, (n+r.IntN(6)/5)%3), 990+r.IntN(30)), wants...) // its priority was edited, too
 			}
 		}
 	}

@@ -21,9 +21,44 @@ func paddedVersion(v string) (string, error) {
 	return strings.Repeat("0", versionDigits-len(v)) + v, nil
 }
 
-// order is where a ticket stands among those that wait.
+// order is where a ticket stands among those that wait. When it came is said only where it was
+// created before: an operator that does not know that keeps it, and reads what it knows.
 func order(t Ticket, version string) string {
-	return fmt.Sprintf("%010d.%012d.%s", int64(math.MaxInt32)-int64(t.Priority), min(max(0, t.Created.Unix()), maxSeconds), version)
+	created, came := seconds(t.Created), seconds(t.Arrival())
+	text := fmt.Sprintf("%010d.%012d.%s", int64(math.MaxInt32)-int64(t.Priority), created, version)
+	if came > created {
+		text += fmt.Sprintf("@%012d", came)
+	}
+	return text
+}
+
+// seconds are those of a time, as far as an order has room for them.
+func seconds(t time.Time) int64 { return min(max(0, t.Unix()), maxSeconds) }
+
+// parseOrder enters what an order says of a ticket.
+func (t *Ticket) parseOrder(text string) error {
+	text, came, later := strings.Cut(text, "@")
+	at := strings.Split(text, ".")
+	if len(at) != 3 {
+		return fmt.Errorf("order of a place: %.200q", text)
+	}
+	priority, err := strconv.ParseInt(at[0], 10, 64)
+	if err != nil {
+		return fmt.Errorf("priority of a place: %w", err)
+	}
+	created, err := strconv.ParseInt(at[1], 10, 64)
+	if err != nil {
+		return fmt.Errorf("creation time of a place: %w", err)
+	}
+	t.Priority, t.Created = int32(math.MaxInt32-priority), time.Unix(created, 0).UTC()
+	if !later {
+		return nil
+	}
+	if created, err = strconv.ParseInt(came, 10, 64); err != nil {
+		return fmt.Errorf("time at which a ticket came: %w", err)
+	}
+	t.Came = time.Unix(created, 0).UTC()
+	return nil
 }
 
 func (h Holding) text() (string, error) {
@@ -74,19 +109,9 @@ func parseWaiter(ticket, text string) (Waiter, error) {
 	if parts[3] != "-" {
 		w.Refused = parts[3]
 	}
-	at := strings.Split(parts[0], ".")
-	if len(at) != 3 {
-		return Waiter{}, fmt.Errorf("order of a place: %.200q", text)
+	if err := w.Ticket.parseOrder(parts[0]); err != nil {
+		return Waiter{}, err
 	}
-	priority, err := strconv.ParseInt(at[0], 10, 64)
-	if err != nil {
-		return Waiter{}, fmt.Errorf("priority of a place: %w", err)
-	}
-	created, err := strconv.ParseInt(at[1], 10, 64)
-	if err != nil {
-		return Waiter{}, fmt.Errorf("creation time of a place: %w", err)
-	}
-	w.Ticket.Priority, w.Ticket.Created = int32(math.MaxInt32-priority), time.Unix(created, 0).UTC()
 	for rest := parts[4:]; len(rest) > 0; rest = rest[4:] {
 		want, err := parseWant(rest[0], rest[1], rest[2], rest[3])
 		if err != nil {

@@ -124,7 +124,7 @@ func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store
 	next := Place{Waiter: store.Waiter{Ticket: k, Wants: wants}, Age: number(k.Version)}
 	touched := locksOf(had.Locks)
 	if was {
-		next.Age, next.Ticket.Created = mine.Age, mine.Ticket.Created
+		next.Age, next.Ticket.Created, next.Ticket.Came = mine.Age, mine.Ticket.Created, mine.Ticket.Came
 		switch edited := !same(holdsOf(mine.Wants), wants); {
 		case edited:
 			touched, was = names(mine.Wants), false
@@ -188,7 +188,7 @@ func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refu
 			return nil, &store.LocksAnswer{State: store.LocksBusy, Lock: w.Name}
 		case w.OnBusy == store.KeepLatest || w.OnBusy == store.CancelOldest:
 			for _, other := range line {
-				if older(*next, other) {
+				if sooner(*next, other) {
 					next.Refused, next.Wants = store.LocksSuperseded, nil
 					t.Places[next.Ticket.ID] = *next
 					return nil, &store.LocksAnswer{State: store.LocksSuperseded, Lock: w.Name}
@@ -340,12 +340,12 @@ func before(a, b Place) bool { return compare(a, b) < 0 }
 
 func compare(a, b Place) int {
 	return cmp.Or(cmp.Compare(b.Ticket.Priority, a.Ticket.Priority), a.Ticket.Created.Compare(b.Ticket.Created), cmp.Compare(a.Age, b.Age),
-		cmp.Compare(a.Ticket.ID, b.Ticket.ID))
+		a.Ticket.Arrival().Compare(b.Ticket.Arrival()), cmp.Compare(a.Ticket.ID, b.Ticket.ID))
 }
 
-// older says whether a is older than b, whatever their priorities.
-func older(a, b Place) bool {
-	return cmp.Or(a.Ticket.Created.Compare(b.Ticket.Created), cmp.Compare(a.Age, b.Age)) < 0
+// sooner says whether a came before b, whatever their places in line.
+func sooner(a, b Place) bool {
+	return cmp.Or(a.Ticket.Arrival().Compare(b.Ticket.Arrival()), cmp.Compare(a.Age, b.Age)) < 0
 }
 
 func names(wants []store.Want) []string { return locksOf(holdsOf(wants)) }

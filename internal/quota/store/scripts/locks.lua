@@ -11,7 +11,8 @@
 -- KEYS[4] holders: a sorted set as the queue: '<lock> <fence> <ticket>' of who holds, for people and for CancelOldest
 --
 -- A rate is '<starts>/<period>/<since>', ms: so many holds of the lock may begin in a period; none that began before since counts.
--- An order is '<priority>.<created>.<version>', digits of fixed lengths; the part from the first point on is an age.
+-- An order is '<priority>.<created>.<version>', digits of fixed lengths; the part from the first point on is an age. Who came later than he
+-- was created, as a step or a child run does, has '@<came>' at its end.
 local holds, queue, places, holders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all, and wakes of those that wait for rates alone the first 16
 
@@ -74,6 +75,12 @@ end
 -- A hold is reserved where nobody knows whether its ticket was granted it: each of its locks has a companion, whose name begins so, with
 -- as many permits. No lock that is asked for begins so.
 local companion = 'mutex::'
+
+-- When the ticket of an order came, whatever its place in line: of two, the later one is greater. A place of an older operator does not say
+-- it: its ticket came when it was created.
+local function arrival(order)
+  return (string.match(order, '@(%d+)$') or string.sub(order, 12, 23)) .. string.sub(order, 24, 44)
+end
 
 -- How many permits of a lock are reserved, of those that are used.
 local function reserved(name)

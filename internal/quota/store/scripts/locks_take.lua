@@ -87,7 +87,7 @@ if mine and mine.refused then
   return answer(mine.refused)
 end
 if mine then
-  order = string.sub(order, 1, 10) .. string.sub(mine.order, 11) -- its age is that of its first question
+  order = string.sub(order, 1, 10) .. string.sub(mine.order, 11) -- its age is that of its first question, and so is when it came
   if not same(mine.wants) then
     leave(ticket)
     touch(mine.wants)
@@ -167,7 +167,7 @@ for _, w in ipairs(wants) do
   if w.busy == 'KeepLatest' or w.busy == 'CancelOldest' then
     for _, other in ipairs(line({w})) do
       if other.ticket ~= ticket then
-        if string.sub(other.order, 11) > string.sub(order, 11) then
+        if arrival(other.order) > arrival(order) then
           refuse(ticket, {order = order, run = run, tree = tree}, 'Superseded')
           touch(mine and wants or {})
           return finish(answer('Superseded', nil, w))

@@ -304,8 +304,8 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	return mem.is
 }
 
-// mayHold says whether a schedule is held whose runs would be refused: it has its own steps, and was
-// not accepted before.
+// mayHold says whether a schedule is held whose runs would be refused: it has its own steps, and
+// was not accepted before.
 func (m *memory) mayHold(s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun) bool {
 	return run.Spec.WorkflowRef == nil && (m.is.holds || !m.answered(s))
 }

@@ -117,8 +117,8 @@ func (w *waits) node() int {
 	return w.nodes - 1
 }
 
-// hold enters a hold. A reserved one is taken for one that ends by itself: it may be nobody's, and a
-// refusal is for good. If it is held, there is a ring as soon as status says so.
+// hold enters a hold. A reserved one is taken for one that ends by itself: it may be nobody's, and
+// a refusal is for good. If it is held, there is a ring as soon as status says so.
 func (w *waits) hold(h *store.Holding, v *view) {
 	one := &holding{Holding: h}
 	var needs []scope

@@ -85,8 +85,8 @@ func (r *replica) has(lock string) (held, reserved int) {
 
 // What a run can never have been granted is not kept from others.
 //
-// mutations: mayHold that looks at no Semaphore, at the first lock only, at expressions first, or at
-// the permits of all items together; itemsOf without one of its bounds.
+// mutations: mayHold that looks at no Semaphore, at the first lock only, at expressions first, or
+// at the permits of all items together; itemsOf without one of its bounds.
 func TestNothingIsReservedThatNobodyCanHaveBeenGranted(t *testing.T) {
 	on := func(semaphore string, permits int32) v1alpha1.LockRequest {
 		return v1alpha1.LockRequest{Semaphore: semaphore, Key: "k", Permits: ptr.To(permits)}

@@ -172,7 +172,8 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 		return err
 	}
 	f := audit(v.runs, s, v.limit, v.rated, v.below)
-	// First: nobody gets in before they are counted. What was reserved goes last: it was for them all.
+	// First: nobody gets in before they are counted. What was reserved goes last: it was
+	// for them all.
 	if err := c.restore(ctx, v, slices.Concat(f.missing, f.real)); err != nil {
 		return err
 	}

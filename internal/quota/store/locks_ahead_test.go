@@ -13,8 +13,8 @@ import (
 // After a moment in which Redis' clock was ahead all fences are: a hold of hours would count as one
 // of no time. A burst of grants has fences that are ahead, too, by a moment.
 //
-// mutations: locks_drop.lua that tells of a hold whose fence is far ahead, or of none whose fence is
-// ahead.
+// mutations: locks_drop.lua that tells of a hold whose fence is far ahead, or of none whose
+// fence is ahead.
 func TestAHoldWhoseFenceIsAheadOfTheClockTellsNoTime(t *testing.T) {
 	onBoth(t, func(s *lockScene) {
 		for ahead, want := range map[time.Duration]int{time.Hour: 0, time.Minute: 0, 500 * time.Millisecond: 1} {

@@ -61,8 +61,8 @@ const (
 	// OnBusyDropNewest ends it as LockBusy.
 	OnBusyDropNewest OnBusy = "DropNewest"
 	// OnBusyKeepLatest lets the latest wait, and ends those that came before it as Superseded,
-	// those of other namespaces as well. A run, also a child run, comes when it is created, a step
-	// or an item when it first asks.
+	// those of other namespaces as well. A run, also a child run, comes when it is created,
+	// with its steps and items.
 	OnBusyKeepLatest OnBusy = "KeepLatest"
 	// OnBusyCancelOldest does as KeepLatest, and cancels the oldest run that holds the lock,
 	// with its clean-up, whatever its namespace.

@@ -133,7 +133,7 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 	}
 	t := store.Ticket{
 		ID: TicketOf(run.UID, part), Run: run.Namespace + "/" + run.Name, Tree: TreeOf(run), Version: run.ResourceVersion,
-		Priority: at.priority, Created: at.created, Came: arrivalOf(run, part, c.clock.Now()),
+		Priority: at.priority, Created: at.created, Came: run.CreationTimestamp.Time,
 	}
 	wants, ttl, err := c.wants(ctx, run, part, requests)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -156,18 +155,8 @@ func PartsOfTickets(run *v1alpha1.WorkflowRun) func(ticket string) (p Part, decl
 // Part is a part of a run by its status.
 type Part struct {
 	Holds []v1alpha1.LockHold
-	Waits bool      // status says that it waits
-	Since time.Time // when the wait began
-	Over  bool      // it never needs locks again
-}
-
-// with adds what status says of locks.
-func (p Part) with(holds []v1alpha1.LockHold, wait *v1alpha1.LocksWait) Part {
-	p.Holds = holds
-	if wait != nil {
-		p.Waits, p.Since = true, wait.StartedAt.Time
-	}
-	return p
+	Waits bool // status says that it waits
+	Over  bool // it never needs locks again
 }
 
 // PartOf is a step of a run, an item of one ("build/3"), or "" the run itself.
@@ -272,11 +261,7 @@ func (f fact) part(ticket string) (p Part, ok bool) {
 
 func partOf(st *v1alpha1.WorkflowRunStatus, part string) Part {
 	if part == "" {
-		p := Part{Over: st.CompletedAt != nil}
-		if st.Admission == nil {
-			return p.with(st.Locks, nil)
-		}
-		return p.with(st.Locks, st.Admission.LockWait)
+		return Part{Holds: st.Locks, Waits: st.Admission != nil && st.Admission.LockWait != nil, Over: st.CompletedAt != nil}
 	}
 	p := Part{Over: st.CompletedAt != nil}
 	step, item, ofItem := strings.Cut(part, "/")
@@ -289,7 +274,8 @@ func partOf(st *v1alpha1.WorkflowRunStatus, part string) Part {
 	if ofItem {
 		return itemOf(s.ForEach, item, p)
 	}
-	return p.with(s.Locks, s.LockWait)
+	p.Holds, p.Waits = own.Holds, own.Waits
+	return p
 }
 
 // stepNamed is a step by its name; nil: there is none.
@@ -304,7 +290,7 @@ func stepNamed(steps []v1alpha1.StepStatus, name string) *v1alpha1.StepStatus {
 
 // partOfStep is a step of a run that has not ended.
 func partOfStep(s *v1alpha1.StepStatus) Part {
-	p := Part{}.with(s.Locks, s.LockWait)
+	p := Part{Holds: s.Locks, Waits: s.LockWait != nil}
 	switch s.Phase {
 	case v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 		p.Over = true
@@ -321,7 +307,8 @@ func itemOf(f *v1alpha1.ForEachStatus, text string, p Part) Part {
 	}
 	for i := range f.Locks {
 		if l := &f.Locks[i]; int(l.Item) == item {
-			return p.with(l.Locks, l.LockWait)
+			p.Holds, p.Waits = l.Locks, l.LockWait != nil
+			return p
 		}
 	}
 	p.Over = p.Over || !slices.ContainsFunc(f.Groups, func(g v1alpha1.ItemGroup) bool {

@@ -45,16 +45,3 @@ func standingOf(ctx context.Context, cache client.Reader, run *v1alpha1.Workflow
 	}
 	return standing{top.Spec.Priority, top.CreationTimestamp.Time}, nil
 }
-
-// arrivalOf is when a part of a run came, whatever its place in line. A run, also a child run, came
-// when it was created: it may ask late, or anew, for its slot or after a restart. A step or an item
-// comes when it asks first; after Redis lost its place only status has that.
-func arrivalOf(run *v1alpha1.WorkflowRun, part string, now time.Time) time.Time {
-	if part == "" {
-		return run.CreationTimestamp.Time
-	}
-	if p := PartOf(run, part); p.Waits {
-		return p.Since
-	}
-	return now
-}

@@ -118,7 +118,7 @@ func (r *reading) Get(_ context.Context, key client.ObjectKey, into client.Objec
 
 // A child run that comes at eleven, under a run of two o'clock, is later than a run of ten.
 //
-// mutations: Take without Came, and arrivalOf that gives the run at the top.
+// mutations: Take without Came, and with that of the run at the top.
 func TestAChildRunThatComesLastIsTheLatest(t *testing.T) {
 	s := newSite(t)
 	r := s.replica()
@@ -152,24 +152,4 @@ func (a aged) Get(ctx context.Context, key client.ObjectKey, into client.Object,
 		into.SetCreationTimestamp(metav1.NewTime(a.created))
 	}
 	return err
-}
-
-// mutations: arrivalOf that takes the age of the run for that of a step, and one that forgets since
-// when status says that a step, or an item, waits.
-func TestWhenAPartOfARunCame(t *testing.T) {
-	created, since, now := time.Unix(1000, 0), time.Unix(2000, 0), time.Unix(3000, 0)
-	wait := &v1alpha1.LocksWait{Lock: "x", StartedAt: metav1.NewTime(since)}
-	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{
-		Admission: &v1alpha1.AdmissionStatus{LockWait: wait},
-		Steps: []v1alpha1.StepStatus{
-			{Name: "new"}, {Name: "waits", LockWait: wait},
-			{Name: "items", ForEach: &v1alpha1.ForEachStatus{Begun: 2, Locks: []v1alpha1.ItemLocks{{Item: 1, LockWait: wait}}}},
-		},
-	}}
-	run.CreationTimestamp = metav1.NewTime(created)
-	for part, want := range map[string]time.Time{"": created, "new": now, "waits": since, "items/1": since, "items/2": now} {
-		if got := arrivalOf(run, part, now); !got.Equal(want) {
-			t.Errorf("%q came at %s, want %s", part, got, want)
-		}
-	}
 }

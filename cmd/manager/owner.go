@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // owner says what this replica owns, and has the work begin and end as that changes.
@@ -38,7 +39,7 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 	}
 	return ownership.New(ownership.Options{
 		Client: live, Namespace: o.namespace, Installation: a.installation, Prefix: o.nats.prefix,
-		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit,
+		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit, Redis: a.agreed,
 		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: figures,
 		Timing:          ownership.Timing{Lease: o.lease},
 		InstallationNow: func(ctx context.Context) (string, error) { return installationOf(ctx, live) },
@@ -76,6 +77,7 @@ func (a adapters) fit(ctx context.Context) error {
 	if err := a.locks.Ping(ctx); err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
+	_ = store.Own(ctx, a.quota) // tells a.agreed which Redis it is; readyz says what is wrong
 	if err := a.conn.Ready(ctx); err != nil {
 		return fmt.Errorf("nats: %w", err)
 	}

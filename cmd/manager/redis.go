@@ -19,6 +19,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -91,8 +92,21 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 }
 
 // newGate makes the store of slots and of locks across runs, which knows whose Redis is.
-func newGate(client redis.UniversalClient, o options, self identity, figures *lockmgr.Metrics) *store.Store {
-	return store.New(client, gateOptions(o, self, figures, store.NewMetrics(metrics.Registry, 0)))
+// agreed has the replicas use one Redis; nil: one leads, and nobody looks.
+func newGate(client redis.UniversalClient, o options, self identity, figures *lockmgr.Metrics, agreed *ownership.Redis) *store.Store {
+	of := gateOptions(o, self, figures, store.NewMetrics(metrics.Registry, 0))
+	if agreed != nil {
+		of.Naming = agreed
+	}
+	return store.New(client, of)
+}
+
+// newAgreement is what has the replicas use one Redis, where they share the runs; else nil.
+func newAgreement(o options) *ownership.Redis {
+	if !o.shards() {
+		return nil
+	}
+	return ownership.NewRedis(uuid.NewString())
 }
 
 func gateOptions(o options, self identity, figures *lockmgr.Metrics, of *store.Metrics) store.Options {
@@ -107,7 +121,8 @@ func gateOptions(o options, self identity, figures *lockmgr.Metrics, of *store.M
 	}
 }
 
-// redisReady says why Redis cannot be used: it is not there, or is another installation's.
+// redisReady says why Redis cannot be used: it is not there, is another installation's, or is not
+// the one of the other replicas.
 func redisReady(locks *lockmgr.Manager, quota *store.Store) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := locks.Ping(ctx); err != nil {

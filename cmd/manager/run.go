@@ -112,7 +112,8 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		Holder: o.holder, Process: process, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
-	gate := newGate(redis, o, self, lockMetrics)
+	agreed := newAgreement(o)
+	gate := newGate(redis, o, self, lockMetrics, agreed)
 	past := &history{api: mgr.GetAPIReader(), redis: gate, clock: clock.RealClock{}, log: log.WithName("history")}
 	if err = past.look(ctx); err != nil { // before anything is sent, taken or dropped
 		return errors.Join(err, redis.Close())
@@ -122,7 +123,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
 	a := adapters{
-		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
+		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, agreed: agreed, config: config, installation: self.installation, process: process,
 		revisions: &revisions.Store{Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Owner: workflowrun.FieldOwner},
 		writes:    writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry, names), names: names,
 	}

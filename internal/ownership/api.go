@@ -106,14 +106,14 @@ func (a *api) write(ctx context.Context, e rules.Effective, base string, now fun
 	return l, nil
 }
 
-// list lists the members.
-func (a *api) list(ctx context.Context, now func() rules.Time) (l rules.List, err error) {
+// list lists the members, and what they say of Redis.
+func (a *api) list(ctx context.Context, now func() rules.Time) (l rules.List, say []saying, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	l.Sent = now()
-	l.Leases, err = listLeases(ctx, a.client, a.namespace)
+	l.Leases, say, err = listLeases(ctx, a.client, a.namespace)
 	l.Received = now()
-	return l, err
+	return l, say, err
 }
 
 // bury deletes the Lease of a member that is gone, unless it was renewed meanwhile.

@@ -99,6 +99,10 @@
 // member has it gives to those that are not blocked. The owner of the singletons gives up the lead
 // of a leader that is gone.
 //
+// All members use one Redis. Each says the name of its own on its Lease, and owns nothing until a
+// list that was sent after that shows nobody who says another (type Redis). So one that has another
+// Redis than the others owns nothing while they live.
+//
 // # Cost
 //
 // At rest a member writes once in 2 s, and reads three small answers a second. A move writes once

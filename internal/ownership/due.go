@@ -45,10 +45,20 @@ func (k *Keeper) lookOnce(ctx context.Context, full *rules.Time, failed bool) er
 
 // wantsRound says whether there is to be a round, so long after the last one began.
 func wantsRound(k *Keeper, since rules.Time, failed bool) bool {
+	if !failed && settles(k) {
+		return true
+	}
 	if ends(k) && !failed {
 		return since >= k.timing.Look*19/10
 	}
 	return since >= k.timing.Look*9/10
+}
+
+// settles says whether a list is to say now which Redis the others use.
+func settles(k *Keeper) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.opts.Redis.wantsList(k.lastList)
 }
 
 // ends says whether the work of partitions is ending.

@@ -66,7 +66,7 @@ func TestALeaseThatWasRenewedSinceItWasListedIsNotDeleted(t *testing.T) {
 	lease := &ownLease{client: w.client, namespace: w.ns, member: "paused", lease: time.Second}
 	listed := func() rules.Lease {
 		t.Helper()
-		list, err := a.api.list(t.Context(), a.now)
+		list, _, err := a.api.list(t.Context(), a.now)
 		if err != nil || len(list.Leases) != 1 {
 			t.Fatalf("%v, %v", list, err)
 		}

@@ -20,7 +20,9 @@ const (
 type health struct {
 	lease, settle time.Duration
 
+	// blocked: somebody holds LeaderLeaseName, as far as is known.
 	leaving, blocked bool
+	redis            *Redis
 	// announced: the Lease says that this member leaves.
 	announced bool
 	// fit is what Fit last said, since changed. asked: it has said something. proven: it succeeded
@@ -38,7 +40,7 @@ type health struct {
 // partitions in an outage that began before it.
 func newHealth(o Options, t Timing) health {
 	fit := o.Fit == nil
-	return health{lease: t.Lease, settle: t.Settle, fit: fit, marked: !fit, proven: fit, blocked: o.LeaderLease != ""}
+	return health{lease: t.Lease, settle: t.Settle, fit: fit, marked: !fit, proven: fit, blocked: o.LeaderLease != "", redis: o.Redis}
 }
 
 // mark is what the Lease says.
@@ -48,7 +50,7 @@ func (h *health) mark(now rules.Time, session bool) rules.Mark {
 	}
 	h.proven = h.proven || h.fit
 	cause := h.cause(now, session)
-	return rules.Mark{Leaving: h.leaving, Blocked: h.blocked, Unfit: cause != "", Cause: cause}
+	return rules.Mark{Leaving: h.leaving, Blocked: h.ownsNothing(), Unfit: cause != "", Cause: cause}
 }
 
 // cause is why others should have the partitions of this member; empty: it is fit.
@@ -62,9 +64,14 @@ func (h *health) cause(now rules.Time, session bool) string {
 		return UnfitStarting
 	case h.blocked: // others may not be: they have not looked yet, or this member cannot
 		return UnfitBlocked
+	case h.redis.blocks(h.asked):
+		return UnfitRedis
 	}
 	return ""
 }
+
+// ownsNothing says whether this member may own nothing, whatever it is given.
+func (h *health) ownsNothing() bool { return h.blocked || h.redis.blocks(h.asked) }
 
 // lapsed notes the end of a session that was not asked for.
 func (h *health) lapsed(now rules.Time) {

@@ -39,6 +39,9 @@ type Options struct {
 	Handler Handler
 	// Fit says whether this process can work: Redis and NATS are reachable. nil: it always can.
 	Fit func(context.Context) error
+	// Redis has this member own nothing while its Redis is not the one of the others. Fit has it
+	// told of the name. nil: any Redis does.
+	Redis *Redis
 	// Clock is the time of this process. Its monotonic reading counts, never the time of day.
 	Clock clock.WithTicker
 	// Spread draws from [0, 1): the jitter of waits.
@@ -105,6 +108,8 @@ type Keeper struct {
 	users  users
 	health health
 	gaps   gaps
+	// lastList is when the last list that was answered was sent.
+	lastList rules.Time
 
 	// joined: there was a session.
 	joined atomic.Bool
@@ -149,6 +154,10 @@ func New(o Options) *Keeper {
 	k.known.Store(&rules.Effective{})
 	k.hands = &hands{handler: o.Handler, more: make(chan struct{}, 1), idle: true}
 	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4, now: o.InstallationNow}
+	o.Redis.follow(func() {
+		k.apply(func(_ *rules.Member, now rules.Time) { k.remark(now) })
+		nudge(k.renewNow)
+	})
 	k.publish(0) // it may never be started: its gauges must not say then that all is well
 	return k
 }
@@ -283,6 +292,9 @@ func (k *Keeper) noteSessions(was int, now rules.Time) {
 		return
 	}
 	k.joined.Store(true)
+	if was > 0 {
+		k.opts.Redis.lapsed()
+	}
 	if was > 0 && !k.health.leaving {
 		k.opts.Metrics.lapses.Inc()
 		k.health.lapsed(now)
@@ -329,7 +341,7 @@ func (k *Keeper) publish(now rules.Time) {
 
 // nobodyWorksFor says whether an owner works on nothing, as far as this member knows. Needs mu.
 func nobodyWorksFor(k *Keeper, owner string) bool {
-	return owner == "" || k.member.Gone(owner) || (owner == k.opts.Member && k.health.blocked)
+	return owner == "" || k.member.Gone(owner) || (owner == k.opts.Member && k.health.ownsNothing())
 }
 
 func (k *Keeper) count() (n int) {

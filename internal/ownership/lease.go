@@ -42,6 +42,15 @@ const (
 	// UnfitBlocked is its value where the member does nothing while somebody holds LeaderLeaseName,
 	// or as long as it cannot read whether somebody does.
 	UnfitBlocked = "leader"
+	// UnfitRedis is its value where the member's Redis is not the one that the others use, or where
+	// that is not known yet.
+	UnfitRedis = "redis"
+	// RedisAnnotation is on the Lease of a member that uses a Redis. Its value is the name that is
+	// in that Redis.
+	RedisAnnotation = "syncopate.dev/redis"
+	// RedisWantedAnnotation is in its place until the member knows that no other one uses another
+	// Redis.
+	RedisWantedAnnotation = "syncopate.dev/redis-wanted"
 )
 
 var memberPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
@@ -55,6 +64,7 @@ type ownLease struct {
 	namespace, member string
 	lease             time.Duration
 	object            *coordinationv1.Lease // as last written; nil: it is to be created
+	says              saying                // of Redis
 }
 
 // renew writes the Lease once more, or creates it. errLeaseGone: it was not there any more; the
@@ -151,6 +161,12 @@ func (o *ownLease) fill(l *coordinationv1.Lease, mark rules.Mark, now time.Time)
 	if mark.Unfit {
 		l.Annotations[UnfitAnnotation] = cmp.Or(mark.Cause, UnfitDependency)
 	}
+	switch {
+	case o.says.settled:
+		l.Annotations[RedisAnnotation] = o.says.name
+	case o.says.name != "":
+		l.Annotations[RedisWantedAnnotation] = o.says.name
+	}
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &o.member, &seconds
 	l.Spec.RenewTime = &metav1.MicroTime{Time: now} // for people: no member compares it
 	if l.Spec.AcquireTime == nil {
@@ -171,13 +187,12 @@ func (o *ownLease) remove(ctx context.Context) error {
 	return nil
 }
 
-// listLeases are the Leases of all members.
-func listLeases(ctx context.Context, c client.Reader, namespace string) ([]rules.Lease, error) {
+// listLeases are the Leases of all members, and what each says of its Redis.
+func listLeases(ctx context.Context, c client.Reader, namespace string) (all []rules.Lease, say []saying, err error) {
 	var list coordinationv1.LeaseList
 	if err := c.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{LeaseLabel: MemberLease}); err != nil {
-		return nil, fmt.Errorf("list the members: %w", err)
+		return nil, nil, fmt.Errorf("list the members: %w", err)
 	}
-	var all []rules.Lease
 	for _, l := range list.Items {
 		name, ok := strings.CutPrefix(l.Name, LeasePrefix)
 		if !ok || l.DeletionTimestamp != nil {
@@ -187,8 +202,12 @@ func listLeases(ctx context.Context, c client.Reader, namespace string) ([]rules
 			Name: name, Version: string(l.UID) + versionSeparator + l.ResourceVersion,
 			Leaving: l.Annotations[LeavingAnnotation] != "", Unfit: l.Annotations[UnfitAnnotation] != "", Lasts: lasts(&l, 0),
 		})
+		uses := l.Annotations[RedisAnnotation]
+		say = append(say, saying{
+			member: name, name: cmp.Or(uses, l.Annotations[RedisWantedAnnotation]), settled: uses != "", created: l.CreationTimestamp.Time,
+		})
 	}
-	return all, nil
+	return all, say, nil
 }
 
 // versionSeparator is between the uid and the resourceVersion of a Lease.

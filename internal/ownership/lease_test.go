@@ -111,7 +111,7 @@ func TestALeaseSaysHowLongItCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := listLeases(t.Context(), c, "ns")
+	all, _, err := listLeases(t.Context(), c, "ns")
 	if err != nil || len(all) != 3 {
 		t.Fatal(all, err)
 	}

@@ -72,6 +72,7 @@ func (k *Keeper) renew(ctx context.Context, lease *ownLease) error {
 	k.mu.Lock()
 	mark := k.health.said
 	k.mu.Unlock()
+	lease.says = k.opts.Redis.saying()
 	sent := k.now()
 	err := lease.renew(ctx, mark, k.opts.Clock.Now())
 	outcome := outcomeOK
@@ -87,8 +88,8 @@ func (k *Keeper) renew(ctx context.Context, lease *ownLease) error {
 		k.apply(func(m *rules.Member, now rules.Time) { m.Renewed(sent, now) })
 		k.mu.Lock()
 		k.health.announced = mark.Leaving
-		if k.member.Session() == 0 {
-			nudge(k.lookNow) // a look begins the session
+		if wrote := k.opts.Redis.wrote(lease.says, k.now()); wrote || k.member.Session() == 0 {
+			nudge(k.lookNow) // a look begins the session, and a list says who contradicts
 		}
 		k.mu.Unlock()
 	}
@@ -212,11 +213,22 @@ func (k *Keeper) chores(ctx context.Context) {
 }
 
 func (k *Keeper) list(ctx context.Context) error {
-	list, err := k.api.list(ctx, k.now)
+	list, say, err := k.api.list(ctx, k.now)
 	if err != nil {
 		return err
 	}
-	k.apply(func(m *rules.Member, _ rules.Time) { m.Listed(list) })
+	k.apply(func(m *rules.Member, now rules.Time) {
+		m.Listed(list)
+		if k.opts.Redis.heardOf(list.Sent, k.opts.Member, say, m.Gone) {
+			nudge(k.renewNow)
+		}
+		k.lastList = list.Sent
+		k.remark(now)
+	})
+	if who := k.opts.Redis.newRival(); who != "" {
+		k.opts.Log.Info("This replica has another Redis than the others, and drives no run: set --redis-addrs as they have it, or, "+
+			"to change to another Redis, scale the operator to 0 first (docs/install.md, Another Redis)", "other", who)
+	}
 	return nil
 }
 

@@ -204,6 +204,7 @@ func TestShards_WhyAReplicaIsGivenNothing(t *testing.T) {
 		ownership.UnfitProbation:  "  has lost its Lease too often, and is given no partitions for a while\n",
 		ownership.UnfitStarting:   "  has not begun, or begins again\n",
 		ownership.UnfitBlocked:    "  does nothing while the Lease syncopate-manager has a holder, or while it cannot read that Lease\n",
+		ownership.UnfitRedis:      "  does nothing while its Redis is not the one that the other replicas use, or while that is not known yet\n",
 	} {
 		lease := leaseOf("pod-a.one", 2*time.Second)
 		lease.Annotations = map[string]string{ownership.UnfitAnnotation: cause}

@@ -137,7 +137,8 @@ func (f field) of(v reflect.Value) (at reflect.Value, written bool) {
 		}
 		v = v.Field(i)
 	}
-	return v, !(f.omitEmpty && isEmpty(v)) && !(f.omitZero && isZero(v))
+	left := f.omitEmpty && isEmpty(v) || f.omitZero && isZero(v)
+	return v, !left
 }
 
 func isEmpty(v reflect.Value) bool {

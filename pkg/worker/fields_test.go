@@ -161,8 +161,8 @@ func fill(r *rand.Rand, v reflect.Value, oneIn int) {
 			fill(r, v.Elem(), oneIn)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(r, v.Field(i), oneIn)
+		for _, f := range v.Fields() {
+			fill(r, f, oneIn)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), r.IntN(3), 3))

@@ -165,7 +165,8 @@ type Mark struct {
 	Unfit bool
 	// Cause is why it is unfit, for people.
 	Cause string
-	// Blocked: members own nothing, since somebody holds the Lease of leader election.
+	// Blocked: this member owns nothing: somebody holds the Lease of leader election, or its Redis
+	// is not the one that the others use.
 	Blocked bool
 }
 

@@ -217,6 +217,8 @@ func (r *Replica) Ailment() string {
 		return "has not begun, or begins again"
 	case ownership.UnfitBlocked:
 		return "does nothing while the Lease " + ownership.LeaderLeaseName + " has a holder, or while it cannot read that Lease"
+	case ownership.UnfitRedis:
+		return "does nothing while its Redis is not the one that the other replicas use, or while that is not known yet"
 	}
 	return "does not reach Redis or NATS"
 }

@@ -81,20 +81,28 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding, below belowOf)
 		f.unknown = append(f.unknown, ticket)
 		return
 	}
+	if run.unread() { // it may be a hold that this version does not see, and a run that it does not write
+		return
+	}
 	p, declared := run.part(ticket)
 	switch {
-	case run.unread(): // it may be a hold that this version does not see, and a run that it does not write
 	case p.Over && below(ticket):
 	case p.Over || !declared && run.begun():
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
-	case len(p.Holds) > 0 && h.IsReserved():
-		f.real = append(f.real, ticket)
 	case len(p.Holds) > 0:
+		f.held(h)
 	case newer(run.version, h.Ticket.Version):
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket, Seen: run.version})
 	default:
 		f.idle = append(f.idle, ticket)
 		f.wake[run.uid] = true
+	}
+}
+
+// held looks at a hold that status has, too.
+func (f *findings) held(h store.Holding) {
+	if h.IsReserved() {
+		f.real = append(f.real, h.Ticket.ID)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -89,7 +88,7 @@ func (r *replica) has(lock string) (held, reserved int) {
 // at the permits of all items together; itemsOf without one of its bounds.
 func TestNothingIsReservedThatNobodyCanHaveBeenGranted(t *testing.T) {
 	on := func(semaphore string, permits int32) v1alpha1.LockRequest {
-		return v1alpha1.LockRequest{Semaphore: semaphore, Key: "k", Permits: ptr.To(permits)}
+		return v1alpha1.LockRequest{Semaphore: semaphore, Key: "k", Permits: new(permits)}
 	}
 	expression := v1alpha1.LockRequest{Semaphore: "shut", Key: "${inputs.k}"}
 	item := func(of v1alpha1.ForEach, locks ...v1alpha1.LockRequest) v1alpha1.WorkflowRunSpec {

@@ -38,6 +38,7 @@
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{adm-installation}                text: the installation whose this Redis is
 //	{adm-installation}:home           text: "<installation> <namespace>", where its operators are
+//	{adm-installation}:name           text: the random name of this Redis, which Leases of the operator say
 //	{adm-installation}:revision       text: "<installation> <revision>", the highest of the API server that it saw
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch

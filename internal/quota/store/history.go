@@ -27,7 +27,7 @@ func Revision(ctx context.Context, g *Store) (uint64, error) {
 	if g.opts.Installation == "" {
 		return 0, nil
 	}
-	if err := own(ctx, g); err != nil {
+	if err := ownHistory(ctx, g); err != nil {
 		return 0, err
 	}
 	return RevisionOf(ctx, g, g.opts.Installation)
@@ -62,7 +62,7 @@ func RaiseRevision(ctx context.Context, g *Store, revision uint64) error {
 	if g.opts.Installation == "" {
 		return nil
 	}
-	if err := own(ctx, g); err != nil {
+	if err := ownHistory(ctx, g); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)

@@ -21,7 +21,7 @@ const (
 	// lookEvery is for how long it is taken for what it was.
 	lookEvery = time.Second
 	// lookWords is how much the script answers.
-	lookWords = 4
+	lookWords = 5
 	// claimAfter is for how long who was refused leaves a Redis that names nobody to
 	// the one before.
 	claimAfter = time.Minute
@@ -51,21 +51,50 @@ type whose struct {
 	looked   time.Time     // when it was last asked, and found to be this installation's; zero: look again
 	doubts   int           // how often looked was made zero
 	foreign  *ForeignError // the last one; nil: none, or Redis is this installation's since
+	called   string        // the name of Redis when it was last looked; empty: it has none
 	nameless time.Time     // since when Redis names nobody, of one that was foreign; zero: it names somebody
 }
 
 // doubt has the next call look again, also where a look is under way.
 func (w *whose) doubt() { w.looked, w.doubts = time.Time{}, w.doubts+1 }
 
+// Naming says which Redis the replicas of an installation use, by a name that is in it.
+type Naming interface {
+	// Name is how a Redis is to be called that has no name; empty: it is to stay without one.
+	Name() string
+	// Named is told the name that Redis has, empty for none, at each call. An error says why this
+	// Redis may not be used.
+	Named(name string) error
+}
+
 // Own looks whose Redis is, and makes it this installation's if it is nobody's. A Redis that was
 // another's lost its data when it is nobody's: for a minute it is left to that one,
 // which looks, too.
 //
-// Errors: *ForeignError, and those of Redis.
+// Errors: *ForeignError, those of Options.Naming, and those of Redis.
 func Own(ctx context.Context, g *Store) error {
 	if g.opts.Installation == "" {
 		return nil
 	}
+	if err := look(ctx, g); err != nil {
+		return err
+	}
+	return named(g)
+}
+
+// named says why Redis may not be used, though it is this installation's.
+func named(g *Store) error {
+	if g.opts.Naming == nil {
+		return nil
+	}
+	g.mu.Lock()
+	name := g.called
+	g.mu.Unlock()
+	return g.opts.Naming.Named(name)
+}
+
+// look is Own without Options.Naming.
+func look(ctx context.Context, g *Store) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	began := g.opts.Clock.Now()
@@ -84,13 +113,13 @@ func Own(ctx context.Context, g *Store) error {
 	if got.was != got.is || got.homeWas != got.home {
 		g.opts.Log.Info("Redis is this installation's from now on", "installation", got.is, "namespace", got.home, "before", got.was, "namespaceBefore", got.homeWas)
 	}
-	ours(g, before, began)
+	ours(g, before, began, got.called)
 	return nil
 }
 
 // names are what Redis named when a look began, and what it does since: an installation, and the
-// namespace of its operators.
-type names struct{ was, is, homeWas, home string }
+// namespace of its operators; and its own name.
+type names struct{ was, is, homeWas, home, called string }
 
 // others is whose Redis is, if it is that of other operators; nil: it is not, or names nobody.
 func (n names) others(o Options) *ForeignError {
@@ -117,15 +146,18 @@ func find(ctx context.Context, g *Store, claims bool) (names, error) {
 
 // readNames runs the script. home is a namespace to take over.
 func readNames(ctx context.Context, g *Store, claims bool, home string) (names, error) {
-	keys := []string{ownerKey(g), homeKey(g)}
-	got, err := installationScript.Run(ctx, g.client, keys, g.opts.Installation, g.opts.TakeOver, claims, g.opts.Home, home).StringSlice()
+	keys, name := []string{ownerKey(g), homeKey(g), nameKey(g)}, ""
+	if g.opts.Naming != nil {
+		name = g.opts.Naming.Name()
+	}
+	got, err := installationScript.Run(ctx, g.client, keys, g.opts.Installation, g.opts.TakeOver, claims, g.opts.Home, home, name).StringSlice()
 	if err != nil {
 		return names{}, g.opts.Explain(err)
 	}
 	if len(got) != lookWords {
 		return names{}, fmt.Errorf("the script answered %.200q", fmt.Sprint(got))
 	}
-	return names{was: got[0], is: got[1], homeWas: got[2], home: got[3]}, nil
+	return names{was: got[0], is: got[1], homeWas: got[2], home: got[3], called: got[4]}, nil
 }
 
 // foreign notes that Redis is theirs, or was before it lost its data: theirs is nil then. before is
@@ -146,10 +178,10 @@ func foreign(g *Store, before whose, theirs *ForeignError, began time.Time) erro
 
 // ours notes that Redis is this installation's. Whoever doubted that since the look began may know
 // of something that came after it.
-func ours(g *Store, before whose, began time.Time) {
+func ours(g *Store, before whose, began time.Time, called string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.foreign, g.nameless = nil, time.Time{}
+	g.foreign, g.nameless, g.called = nil, time.Time{}, called
 	if g.doubts == before.doubts {
 		g.looked = began
 	}
@@ -158,13 +190,34 @@ func ours(g *Store, before whose, began time.Time) {
 // own is Own for calls, which need not ask each time. It has its own time: a slow Redis answers
 // both a look and the call after it, or would let nobody in.
 func own(ctx context.Context, g *Store) error {
+	if g.opts.Installation == "" {
+		return nil
+	}
+	if err := lately(ctx, g); err != nil {
+		return err
+	}
+	return named(g)
+}
+
+// ownHistory is own for what concerns all replicas, whichever Redis they use: how far history went.
+// Options.Naming is told all the same.
+func ownHistory(ctx context.Context, g *Store) error {
+	if err := lately(ctx, g); err != nil {
+		return err
+	}
+	_ = named(g)
+	return nil
+}
+
+// lately is look, unless that was a moment ago.
+func lately(ctx context.Context, g *Store) error {
 	g.mu.Lock()
 	at := g.looked
 	g.mu.Unlock()
 	if !at.IsZero() && g.opts.Clock.Since(at) < lookEvery {
 		return nil
 	}
-	return Own(ctx, g)
+	return look(ctx, g)
 }
 
 // ownerKey is the Redis key that names the installation.
@@ -173,6 +226,9 @@ func ownerKey(g *Store) string { return "{" + g.opts.KeyPrefix + "adm-installati
 // homeKey is the Redis key that names the namespace of the operators, in one slot of a Redis
 // Cluster with the installation's.
 func homeKey(g *Store) string { return ownerKey(g) + ":home" }
+
+// nameKey is the Redis key with the name of this Redis, in one slot with the installation's.
+func nameKey(g *Store) string { return ownerKey(g) + ":name" }
 
 // Installation is whose Redis is, as it says; "": it does not say it.
 func Installation(ctx context.Context, g *Store) (string, error) {

@@ -142,6 +142,8 @@ type Options struct {
 	HomeGone func(ctx context.Context, namespace string) bool
 	// TakeOver is an installation, or a Home in this one, whose Redis becomes this one's.
 	TakeOver string
+	// Naming has the replicas use one Redis; nil: nobody looks which one it is.
+	Naming Naming
 	// Explain turns an error of Redis into one that tells a user what to do; nil: as it is.
 	Explain func(error) error
 	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it;

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
--- KEYS[1] names the installation whose this Redis is, KEYS[2] has '<installation> <namespace>': where its operators are.
+-- KEYS[1] names the installation whose this Redis is, KEYS[2] has '<installation> <namespace>': where its operators are, KEYS[3] the name of this Redis.
 -- ARGV: who asks; the installation it takes over, or ''; '1' if it may claim what is nobody's; its namespace, or '' where that does not matter; the
--- namespace it takes over, or ''.
+-- namespace it takes over, or ''; what this Redis is to be called if it has no name, or ''.
 -- Where the one to take over is named, or none, who asks is from now on. A namespace of another installation is none: versions from before it change the
--- name alone. Returns who is named before, '' for none, and now; and where its operators were, and are now.
+-- name alone. Returns who is named before, '' for none, and now; where its operators were, and are now; and the name of this Redis, '' for none, which only
+-- its own operators may give it.
 local before, now = redis.call('GET', KEYS[1]) or '', ''
 if before == ARGV[2] and before ~= '' or before == '' and ARGV[3] == '1' then
   redis.call('SET', KEYS[1], ARGV[1])
@@ -11,14 +12,23 @@ if before == ARGV[2] and before ~= '' or before == '' and ARGV[3] == '1' then
 else
   now = before
 end
-if now ~= ARGV[1] or ARGV[4] == '' then
-  return {before, now, '', ARGV[4]}
+if now ~= ARGV[1] then
+  return {before, now, '', ARGV[4], ''}
+end
+local function called()
+  if ARGV[6] ~= '' then
+    redis.call('SET', KEYS[3], ARGV[6], 'NX')
+  end
+  return redis.call('GET', KEYS[3]) or ''
+end
+if ARGV[4] == '' then
+  return {before, now, '', ARGV[4], called()}
 end
 local name = ARGV[1] .. ' '
 local text = redis.call('GET', KEYS[2]) or ''
 local home = string.sub(text, 1, #name) == name and string.sub(text, #name + 1) or ''
 if home == '' or home == ARGV[5] then
   redis.call('SET', KEYS[2], name .. ARGV[4])
-  return {before, now, home, ARGV[4]}
+  return {before, now, home, ARGV[4], called()}
 end
-return {before, now, home, home}
+return {before, now, home, home, home == ARGV[4] and called() or ''}

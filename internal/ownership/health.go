@@ -53,6 +53,11 @@ func (h *health) mark(now rules.Time, session bool) rules.Mark {
 	return rules.Mark{Leaving: h.leaving, Blocked: h.ownsNothing(), Unfit: cause != "", Cause: cause}
 }
 
+// fails says whether Fit has failed for a whole Lease.
+func (h *health) fails(now rules.Time) bool {
+	return h.asked && !h.fit && now-h.changed >= h.lease
+}
+
 // cause is why others should have the partitions of this member; empty: it is fit.
 func (h *health) cause(now rules.Time, session bool) string {
 	switch {

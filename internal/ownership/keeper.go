@@ -312,6 +312,9 @@ func (k *Keeper) remark(now rules.Time) {
 		k.member.Marked(mark, now)
 		nudge(k.renewNow)
 	}
+	if k.health.fails(now) && k.opts.Redis.withdraw(now, k.timing.Lease) {
+		nudge(k.renewNow)
+	}
 }
 
 // publish shows what the member knows to those who ask. Without a session it knows of nobody who

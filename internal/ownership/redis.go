@@ -49,6 +49,9 @@ type Redis struct {
 	// heard: Redis answered, and is called name; empty: it has no name.
 	heard bool
 	name  string
+	// answered: it was heard since the last look of withdraw. silent is when that found so last.
+	answered bool
+	silent   rules.Time
 	// says: own Lease says the name, or is to. written: it did at that time.
 	says, written bool
 	at            rules.Time
@@ -87,6 +90,7 @@ func (r *Redis) Name() string {
 // Errors: ErrOtherRedis, and that this is not known yet.
 func (r *Redis) Named(name string) error {
 	r.mu.Lock()
+	r.answered = true
 	changed := !r.heard || name != r.name
 	if changed {
 		r.heard, r.name = true, name
@@ -193,6 +197,26 @@ func (r *Redis) lapsed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settled, r.written = false, false
+}
+
+// withdraw has this member say nothing of a Redis that has not answered for so long: it may be gone
+// for good, and who has another one would wait for ever. If it answers again, the others are asked
+// first, as at the start. It is called again and again while this member cannot work, and returns
+// whether own Lease is to be written.
+func (r *Redis) withdraw(now, long rules.Time) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		r.answered, r.silent = false, now
+	}
+	if !r.heard || now-r.silent < long {
+		return false
+	}
+	r.heard, r.says, r.written, r.settled, r.usable = false, false, false, false, false
+	return true
 }
 
 // heardOf notes what the others say, as a list has it that was sent then. Of a member whose Lease

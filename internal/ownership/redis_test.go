@@ -107,6 +107,47 @@ func TestWhoHasAnotherRedisOwnsNothingUntilTheOthersAreGone(t *testing.T) {
 	}
 }
 
+// A Redis is gone for good, and its replicas go on saying that they use it: nobody else could begin.
+//
+// mutations: remark that never withdraws, withdraw that keeps what the Lease says, and one of who
+// has an answer, make this fail.
+func TestWhoseRedisIsGoneKeepsNobodyFromAnotherOne(t *testing.T) {
+	w := newWorld(t)
+	w.unowned()
+	before, after, nats := newStored("first"), newStored("second"), newStored("")
+	usesA := NewRedis("fresh-a")
+	a := w.newFellow("a", func(o *Options) {
+		o.Redis = usesA
+		o.Fit = func(context.Context) error {
+			if before.is() == "gone" {
+				return errors.New("redis: connection refused")
+			}
+			if _ = before.look(usesA); nats.is() == "gone" {
+				return errors.New("nats: not connected")
+			}
+			return nil
+		}
+	})
+	a.run()
+	w.eventually("it owns all", owned(a))
+	nats.set("gone")
+	w.eventually("it is unfit", func() bool { uses, _, unfit := w.says("a"); return uses == "first" && unfit == UnfitDependency })
+	b, usesB := w.on("b", after)
+	b.run()
+	w.eventually("its Redis is another one", func() bool { return errors.Is(after.look(usesB), ErrOtherRedis) })
+	before.set("gone")
+	nats.set("")
+	w.eventually("the other owns all", owned(b))
+	if uses, wants, _ := w.says("a"); uses+wants != "" || after.look(usesB) != nil {
+		t.Errorf("it says %q, %q; the other: %v", uses, wants, after.look(usesB))
+	}
+	before.set("first")
+	w.eventually("it comes too late", func() bool { return errors.Is(before.look(usesA), ErrOtherRedis) })
+	if b.count() == 0 {
+		t.Error("it took the partitions back")
+	}
+}
+
 // mutation: Name that is another one for who uses the Redis makes this fail.
 func TestARedisThatLostItsDataGetsItsNameBack(t *testing.T) {
 	w := newWorld(t)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
 
 const nameName = "{adm-installation}:name"
@@ -81,4 +83,15 @@ func TestARedisOfOthersGetsNoName(t *testing.T) {
 			t.Errorf("it has a name (%v), told %q", err, n.told)
 		}
 	})
+}
+
+// A Redis that is full takes what frees room still: the look at whose it is must not be refused.
+// mutation: installation.lua that sets the name at each look makes this fail.
+func TestAFullRedisIsLookedAtAllTheSame(t *testing.T) {
+	client := testClient(t, redistest.Start(t).Addr())
+	s := newShared(t, client)
+	n := &naming{gives: "ours", uses: "ours"}
+	must(t, Own(t.Context(), s.of("a", withNaming(n))), "who names it")
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "make it full")
+	must(t, Own(t.Context(), s.of("a", withNaming(n))), "the look at a full one")
 }

@@ -15,11 +15,13 @@ end
 if now ~= ARGV[1] then
   return {before, now, '', ARGV[4], ''}
 end
-local function called()
-  if ARGV[6] ~= '' then
-    redis.call('SET', KEYS[3], ARGV[6], 'NX')
+local function called() -- it writes only what is missing: a Redis that takes no writes now is looked at all the same
+  local name = redis.call('GET', KEYS[3]) or ''
+  if name == '' and ARGV[6] ~= '' then
+    redis.call('SET', KEYS[3], ARGV[6])
+    name = ARGV[6]
   end
-  return redis.call('GET', KEYS[3]) or ''
+  return name
 end
 if ARGV[4] == '' then
   return {before, now, '', ARGV[4], called()}

@@ -107,7 +107,8 @@ func TestWhoHasAnotherRedisOwnsNothingUntilTheOthersAreGone(t *testing.T) {
 	}
 }
 
-// A Redis is gone for good, and its replicas go on saying that they use it: nobody else could begin.
+// A Redis is gone for good, and its replicas go on saying that they use it: nobody
+// else could begin.
 //
 // mutations: remark that never withdraws, withdraw that keeps what the Lease says, and one of who
 // has an answer, make this fail.

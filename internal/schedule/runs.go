@@ -98,12 +98,12 @@ func (d *draft) since(t time.Time) {
 // prune deletes ended runs beyond the history limits, those first that ended first. The last failed
 // runs that a pause is made of stay, however many were cancelled meanwhile. Others have one place
 // beside them, if they have any: how a run ended can be seen. One that is being deleted is left to
-// who keeps it from being gone.
+// who keeps it from being gone, and one that needs a newer operator to that.
 func (d *draft) prune() {
 	var good, failed, bad []*Run
 	for i := range d.Runs {
 		switch r := &d.Runs[i]; {
-		case r.Phase == Active || r.Deleting:
+		case r.Phase == Active || r.Deleting || r.NeedsNewer:
 		case r.Phase == Succeeded:
 			good = append(good, r)
 		case r.Phase == Failed && d.counts(r):

@@ -60,3 +60,31 @@ func TestAnEndByAClockThatIsAheadHidesNoFailures(t *testing.T) {
 		}
 	}
 }
+
+// What a newer operator wrote is not deleted by this one, and takes no place of what this one may
+// delete. Its failure counts: how a run ended no version changes.
+//
+// mutation: prune that does not look at NeedsNewer, or failures that leaves such runs out.
+func TestARunThatNeedsANewerOperatorTakesNoPlaceInTheHistory(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 30, 0, time.UTC)
+	run := func(hours int, phase Phase, newer bool) Run {
+		slot := now.Truncate(time.Hour).Add(time.Duration(hours) * time.Hour)
+		return Run{Name: RunName("report", slot), Slot: slot, Phase: phase, Created: slot, Ended: slot.Add(time.Minute), NeedsNewer: newer}
+	}
+	s := &v1alpha1.Schedule{}
+	s.Name, s.Spec.SuccessfulRunsHistoryLimit, s.Spec.FailedRunsHistoryLimit = "report", new(int32(1)), new(int32(1))
+	d := Decide(Input{Now: now, Schedule: s, Runs: []Run{
+		run(-9, Succeeded, true), run(-8, Succeeded, false), run(-7, Succeeded, false), run(-6, Succeeded, true),
+		run(-5, Failed, false), run(-4, Failed, true), run(-3, Failed, false), run(-2, Failed, true),
+	}})
+	var deleted []string
+	for _, one := range d.Delete {
+		deleted = append(deleted, one.Name)
+	}
+	if want := []string{run(-8, 0, false).Name, run(-5, 0, false).Name}; !slices.Equal(deleted, want) {
+		t.Errorf("deletes %v, want %v", deleted, want)
+	}
+	if d.Status.Failures != 4 {
+		t.Errorf("%d failed", d.Status.Failures)
+	}
+}

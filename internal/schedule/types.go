@@ -79,6 +79,9 @@ type Run struct {
 	CleansUp bool
 	// Deleting says that it is being deleted: a finalizer may keep it for long.
 	Deleting bool
+	// NeedsNewer says that an operator of this version may not write it: it is neither cancelled
+	// nor deleted. That it ended, and how, is not taken back, and is believed.
+	NeedsNewer bool
 }
 
 // underWay says whether the next slot would begin beside a run.

@@ -320,8 +320,16 @@ func local(in schedule.Input, slot time.Time) string {
 const confirmPause = 2 * time.Second
 
 // cancel cancels a run, unless another has its name now, or it is gone or ended by force, which
-// cannot be taken back: that is invalid. One that may not be cancelled is asked again after pause.
+// cannot be taken back: that is invalid. One that may not be cancelled is asked again after pause,
+// and so is one that needs a newer operator.
 func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (pause time.Duration, err error) {
+	newer, err := r.newer(ctx, s, one)
+	switch {
+	case err != nil:
+		return 0, err
+	case newer:
+		return notCancelled(ctx, one, errNewer), nil
+	}
 	text := `{"spec":{"shutdown":"Cancel"}}`
 	if one.UID != "" {
 		text = fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"shutdown":"Cancel"}}`, one.UID)
@@ -331,22 +339,29 @@ func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		return 0, nil
 	case passes.Refused(err):
-		log.FromContext(ctx).Info("A run may not be cancelled", "run", one.Name, "delay", refusedPause, "cause", err.Error())
-		return refusedPause, nil
+		return notCancelled(ctx, one, err), nil
 	default:
 		return 0, fmt.Errorf("cancel run %s: %w", one.Name, err)
 	}
 }
 
+// notCancelled logs why a run may not be cancelled. It returns when to ask again.
+func notCancelled(ctx context.Context, one *schedule.Run, cause error) (pause time.Duration) {
+	log.FromContext(ctx).Info("A run may not be cancelled", "run", one.Name, "delay", refusedPause, "cause", cause.Error())
+	return refusedPause
+}
+
 // delete deletes a run that ended, unless another has its name now. It has to wait for pause
-// while a run below it is at its clean-up, or if it may not be deleted: the others are not to
-// wait with it.
+// while a run below it is at its clean-up, or if it may not be deleted, as one that needs a newer
+// operator: the others are not to wait with it.
 func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (pause time.Duration, err error) {
 	run, waits := object(s, one), false
 	err = r.Client.Get(ctx, client.ObjectKeyFromObject(run), run)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(run.UID) != one.UID:
 		return 0, nil // it is gone, or the cache does not have it yet: nobody knows what is below it
+	case err == nil && run.NeedsNewer() > 0:
+		return notDeleted(ctx, one, errNewer), nil
 	case err == nil:
 		waits, err = r.Below(ctx, run)
 	}
@@ -361,11 +376,16 @@ func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return 0, nil
 	case passes.Refused(err):
-		log.FromContext(ctx).Info("A run that ended may not be deleted", "run", one.Name, "delay", refusedPause, "cause", err.Error())
-		return refusedPause, nil
+		return notDeleted(ctx, one, err), nil
 	default:
 		return 0, fmt.Errorf("delete run %s: %w", one.Name, err)
 	}
+}
+
+// notDeleted logs why a run may not be deleted. It returns when to ask again.
+func notDeleted(ctx context.Context, one *schedule.Run, cause error) (pause time.Duration) {
+	log.FromContext(ctx).Info("A run that ended may not be deleted", "run", one.Name, "delay", refusedPause, "cause", cause.Error())
+	return refusedPause
 }
 
 // object names a run of a schedule.

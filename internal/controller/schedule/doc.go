@@ -14,6 +14,8 @@
 //     that is about to go, with an earlier schedule of this name say, is waited for. All of these
 //     have one time together: other slots wait with them.
 //   - No slot is given up without a live read: it may have its run, whose creation had no answer.
+//   - A run that needs an operator of a newer version, as the list or the cache has it, is neither
+//     cancelled nor deleted, and stops no schedule. While it is under way it counts as that.
 //   - A schedule is driven by the owner of its partition. Two that believe to be it do no harm:
 //     status writes have a resourceVersion.
 //

@@ -164,10 +164,13 @@ func (r *Reconciler) lookUpTried(ctx context.Context, in *schedule.Input, mem *m
 // looked up.
 const cacheDelay = time.Minute
 
+// runFact is what a decision has to know of a run. That a run ended, and how, no version changes
+// once it is written: it is read of one that needs a newer operator, too. Otherwise the history of
+// a schedule would keep its next slots from their runs, after the operator was rolled back.
 func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
 	fact := schedule.Run{
 		Name: run.Name, UID: string(run.UID), Slot: slot, Created: run.CreationTimestamp.Time,
-		Cancelled: run.Spec.Shutdown != "", Deleting: !run.DeletionTimestamp.IsZero(),
+		Cancelled: run.Spec.Shutdown != "", Deleting: !run.DeletionTimestamp.IsZero(), NeedsNewer: run.NeedsNewer() > 0,
 	}
 	if !status.Finished(run) {
 		return fact
@@ -185,13 +188,14 @@ func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
 }
 
 // stops evaluates spec.stopWhen over the run that ended last. An expression that fails does
-// not stop.
+// not stop. A stop is for good, and what a run that needs a newer operator returned may be read
+// wrongly: that one does not stop, either.
 func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bool {
 	if s.Spec.StopWhen == "" {
 		return false
 	}
 	last := lastEnded(runs, r.Clock.Now())
-	if last == nil {
+	if last == nil || last.NeedsNewer() > 0 {
 		return false
 	}
 	started := int64(0)

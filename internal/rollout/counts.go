@@ -167,7 +167,8 @@ type UnderWay struct {
 	// Canary and Control are the numbers of runs.
 	Canary, Control int64
 	// EndedCanary and EndedControl are the numbers of runs that ended so lately that the process
-	// which has their votes may not have reported them yet. They are not in Canary and Control.
+	// which has their votes may not have reported them yet, also of those that were deleted since.
+	// They are not in Canary and Control.
 	EndedCanary, EndedControl int64
 }
 

@@ -79,8 +79,10 @@
 // Votes come late, too: a process reports what it counted each half a minute. Which of the runs
 // that ended lately are counted is not known. So as many of them as counts lack are taken to be
 // under way, in each arm, until their votes must be there. Were all taken, those of both arms would
-// make up for each other, though counts may lack more votes of the control. What a process had not
-// reported when it died is as deleted.
+// make up for each other, though counts may lack more votes of the control. A run that ended and
+// was deleted since is one of them: the process that decides is told of deletes, but of none from
+// before it began. Such a run is as one that was deleted before its end. So is one whose vote a
+// process had not reported when it died.
 //
 // # Contention that is gone
 //

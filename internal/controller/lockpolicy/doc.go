@@ -41,6 +41,10 @@
 // the write. One replica decides, the owner of what is done once; the others write what they
 // counted. If two decide, as without leader election, they decide the same, and one write is taken.
 //
+// Runs with a part in a rollout are counted from the cache in each pass. Those that ended and were
+// deleted since are in no list, so their deletes are kept until their votes must be there. They
+// wake nobody.
+//
 // A revision is kept as a ControllerRevision before status names it. Where the API server refuses
 // that, by a quota say, status is written all the same: it has the content, and the revision is for
 // people. RevisionsKept is False then, and it is tried again with each refresh, which no outage

@@ -257,7 +257,7 @@ func TestWhatTheSpecSaysIsWrittenWithoutFigures(t *testing.T) {
 	for name, harm := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			healthy := *w.r
+			runs, metrics := w.r.Client, w.r.Metrics
 			w.create("a", "web")
 			harm(w)
 			for range 2 {
@@ -269,7 +269,7 @@ func TestWhatTheSpecSaysIsWrittenWithoutFigures(t *testing.T) {
 			if got.Effective == nil || len(got.Conditions) != 2 || got.Runs != nil || got.Contention != nil {
 				t.Errorf("status is %+v", got)
 			}
-			w.r.Client, w.r.Metrics = healthy.Client, healthy.Metrics
+			w.r.Client, w.r.Metrics = runs, metrics
 			w.pass()
 			w.expectRuns(map[string]v1alpha1.PolicyRuns{"a": {}})
 		})

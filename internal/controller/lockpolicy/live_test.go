@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
 // inForceWithin ends a test of what comes within two seconds on a machine that does nothing else.
@@ -97,7 +100,9 @@ func TestAChangedPolicyGovernsTheNextTake(t *testing.T) {
 }
 
 // The wiring: events wake the controller, which reads from the cache, and the cache's runs survive
-// that they are not copied.
+// that they are not copied. Deletes of runs are kept.
+//
+// mutation: a controller that does not watch runs makes this fail.
 func TestTheControllerFollowsEvents(t *testing.T) {
 	w := newWorld(t)
 	w.run("web", nil)
@@ -138,6 +143,15 @@ func TestTheControllerFollowsEvents(t *testing.T) {
 	w.awaitStatus("a", func(s *v1alpha1.LockPolicyStatus) bool {
 		return s.ObservedGeneration == 2 && s.Effective.Classes == "shop" && s.Runs.Queued == 0
 	})
+	run := w.begins(rollout.Canary, "77aa-1", new(metav1.Now()))
+	if err := w.client.Delete(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, inForceWithin, true, func(context.Context) (bool, error) {
+		return len(r.deleted.lately(w.clock.Now())) == 1, nil
+	}); err != nil {
+		t.Error("nobody was told that a run was deleted which had ended")
+	}
 }
 
 // awaitStatus watches a policy until its status is as wanted.

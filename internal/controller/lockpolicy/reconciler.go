@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -76,7 +77,8 @@ type Reconciler struct {
 	lost map[string]bool
 
 	last     figures
-	trials   trials    // as of this pass
+	trials   trials // as of this pass
+	deleted  deletes
 	reportAt time.Time // when this replica may report again, while another writes status
 	rollouts rolloutMetrics
 }
@@ -88,6 +90,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("lockpolicy").
 		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(edits())).
+		Watches(&v1alpha1.WorkflowRun{}, handler.Funcs{
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+				r.deleted.add(e, r.Clock)
+			},
+		}).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      new(false), // standbys may have votes, of starts that their webhook was asked about
 			MaxConcurrentReconciles: 1,

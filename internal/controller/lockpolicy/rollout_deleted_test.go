@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
@@ -117,33 +118,80 @@ func (w *world) votes(arm rollout.Arm, candidate string, ended, contended, busy 
 	}
 }
 
-// The votes of runs that ended come with the next report of the replica that wrote their end. Until
-// then these runs are no deleted ones: those of the control may have voted yes. One whose end is
-// not told for so long that its vote must be there has none.
-//
-// mutation: runs that ended and are left out at once, that count as long as they are there, and
-// those of both arms that make up for each other, though counts lack more of the control, make this
-// fail.
-func TestVotesThatAreNotReportedYetAreWaitedFor(t *testing.T) {
-	w := trying(t, handOff)
-	name := w.rollout().Candidate.Name
-	longAgo := metav1.NewTime(w.clock.Now().Add(-time.Hour).Truncate(time.Second)) // by a clock that is behind
-	w.votes(rollout.Canary, name, 190, 25, 20)
-	w.votes(rollout.Control, name, 190, 15, 3)
-	for range 200 {
-		w.rest(name)
-	}
-	for i := range 10 {
-		w.begins(rollout.Control, name, &longAgo)
-		w.begins(rollout.Canary, name, &longAgo)
-		if i < 8 {
-			w.r.Ballots.Ended(ballot.Entry{Policy: polled, Candidate: name}, rollout.Canary, ballot.Vote{Latency: time.Second})
+// deletes deletes runs, and has the events told to the replica, as its cache does.
+func (w *world) deletes(runs ...*v1alpha1.WorkflowRun) {
+	w.t.Helper()
+	for _, run := range runs {
+		if err := w.client.Delete(w.t.Context(), run); err != nil {
+			w.t.Fatal(err)
 		}
+		w.r.deleted.add(event.DeleteEvent{Object: run}, w.clock)
 	}
-	for range 2 {
-		w.refresh()
-		w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
+}
+
+// The votes of runs that ended come with the next report of the replica that wrote their end. Until
+// then these runs are no deleted ones: those of the control may have voted yes. That is so for runs
+// that are deleted as soon as they ended, too. One whose end is not told for so long that its vote
+// must be there has none.
+//
+// mutation: runs that ended and are left out at once, or as they are deleted, that count as long as
+// they are there, or for as long again after they were deleted, and those of both arms that make up
+// for each other, though counts lack more of the control, make this fail.
+func TestVotesThatAreNotReportedYetAreWaitedFor(t *testing.T) {
+	for name, deleted := range map[string]int{"the runs are kept": 0, "deleted as they end": 1, "deleted after one look": 2, "deleted after two": 3} {
+		t.Run(name, func(t *testing.T) {
+			w := trying(t, handOff)
+			name := w.rollout().Candidate.Name
+			longAgo := metav1.NewTime(w.clock.Now().Add(-time.Hour).Truncate(time.Second)) // by a clock that is behind
+			w.votes(rollout.Canary, name, 190, 25, 20)
+			w.votes(rollout.Control, name, 190, 15, 3)
+			for range 200 {
+				w.rest(name)
+			}
+			var runs []*v1alpha1.WorkflowRun
+			for i := range 10 {
+				runs = append(runs, w.begins(rollout.Control, name, &longAgo), w.begins(rollout.Canary, name, &longAgo))
+				if i < 8 {
+					w.r.Ballots.Ended(ballot.Entry{Policy: polled, Candidate: name}, rollout.Canary, ballot.Vote{Latency: time.Second})
+				}
+			}
+			for look := 1; look <= 3; look++ {
+				w.clock.SetTime(w.clock.Now().Add(refreshEvery))
+				if look == deleted {
+					w.deletes(runs...)
+				}
+				w.pass()
+				if look < 3 {
+					w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
+				}
+			}
+			w.is(rollout.RolledBack, 0, "BusyRunsWorse")
+		})
 	}
-	w.refresh()
-	w.is(rollout.RolledBack, 0, "BusyRunsWorse")
+}
+
+// What was under way until it was deleted never votes, unless nobody saw its last state.
+//
+// mutation: a delete of any run that counts, one that never does, an event without the last state
+// that counts by what is known of it, and runs that are kept for ever make this fail.
+func TestOfDeletedRunsThoseThatEndedMayHaveAVote(t *testing.T) {
+	w := trying(t, handOff)
+	name, now := w.rollout().Candidate.Name, metav1.NewTime(time.Unix(1_700_000_000, 0))
+	w.deletes(w.begins(rollout.Canary, name, nil))
+	w.deletes(w.begins(rollout.Control, name, &now))
+	w.deletes(w.begins(rollout.Control, "77aa-1", &now))
+	w.deletes(w.run(polled, nil))
+	unseen := w.begins(rollout.Canary, name, nil)
+	w.deletes(unseen)
+	w.r.deleted.add(event.DeleteEvent{Object: unseen, DeleteStateUnknown: true}, w.clock)
+	w.pass()
+	want := rollout.UnderWay{Known: true, EndedCanary: 1, EndedControl: 1}
+	if got := w.r.underWayOf(polled, w.get(polled).Status.Rollout); got != want {
+		t.Errorf("under way: %+v; want %+v", got, want)
+	}
+	w.clock.SetTime(w.clock.Now().Add(reportedAfter))
+	w.deletes(w.begins(rollout.Canary, name, &now))
+	if kept := len(w.r.deleted.runs); kept != 1 {
+		t.Errorf("%d deleted runs are kept; want 1", kept)
+	}
 }

@@ -5,10 +5,14 @@ package lockpolicy
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -28,6 +32,73 @@ type trials struct {
 	endedAt map[types.UID]time.Time
 }
 
+// part is that of a run in a rollout.
+type part struct {
+	run   types.UID
+	of    ballot.Entry
+	arm   rollout.Arm
+	ended bool
+}
+
+// partOf is that of a run; ok: it has one.
+func partOf(run *v1alpha1.WorkflowRun) (p part, ok bool) {
+	if run.Status == nil || run.Status.Policy == nil || run.Status.Policy.Trial == nil {
+		return part{}, false
+	}
+	trial := run.Status.Policy.Trial
+	return part{
+		run: run.UID, of: ballot.Entry{Policy: run.Status.Policy.Name, Candidate: trial.Candidate},
+		arm: rollout.Arm(trial.Arm), ended: lifecycle.Finished(run),
+	}, true
+}
+
+// deletedRun is one that ended before it was deleted, at a time by this process's clock.
+type deletedRun struct {
+	part
+	at time.Time
+}
+
+// deletes are the runs that ended and were deleted in the last reportedAfter. A list of runs lacks
+// them, and those that are deleted as soon as they end are hardly ever in one. Each replica keeps
+// them, as it may decide next.
+type deletes struct {
+	mu   sync.Mutex
+	runs []deletedRun // the oldest first
+}
+
+// add keeps what an event tells of. What was under way until it was deleted has no vote. An event
+// that missed the last state of its run may be of one that ended.
+func (d *deletes) add(e event.DeleteEvent, c clock.PassiveClock) {
+	run, ok := e.Object.(*v1alpha1.WorkflowRun)
+	if !ok {
+		return
+	}
+	p, ok := partOf(run)
+	if p.ended = p.ended || e.DeleteStateUnknown; !ok || !p.ended {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := c.Now()
+	d.forget(now)
+	d.runs = append(d.runs, deletedRun{p, now})
+}
+
+// lately are those that are kept.
+func (d *deletes) lately(now time.Time) []deletedRun {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(now)
+	return slices.Clone(d.runs)
+}
+
+// forget drops those whose votes must be there.
+func (d *deletes) forget(now time.Time) {
+	for len(d.runs) > 0 && now.Sub(d.runs[0].at) >= reportedAfter {
+		d.runs = d.runs[1:]
+	}
+}
+
 // lookAtTrials counts the runs that have a part in a rollout, while there is one. It does so in
 // each pass: what is older than a decision would leave out runs that began since. After an error
 // they are not known.
@@ -44,7 +115,14 @@ func (r *Reconciler) lookAtTrials(ctx context.Context, policies []v1alpha1.LockP
 	}
 	next := trials{underWay: tried, endedAt: map[types.UID]time.Time{}}
 	for i := range list.Items {
-		next.add(&list.Items[i], r.trials.endedAt, now)
+		if p, ok := partOf(&list.Items[i]); ok {
+			next.add(p, r.trials.endedAt, now, now)
+		}
+	}
+	for _, run := range r.deleted.lately(now) { // after the list: a run is in neither only while its event comes
+		if _, listed := next.endedAt[run.run]; !listed {
+			next.add(run.part, r.trials.endedAt, run.at, now)
+		}
 	}
 	r.trials = next
 	return nil
@@ -61,36 +139,31 @@ func triedIn(policies []v1alpha1.LockPolicy) map[ballot.Entry]rollout.UnderWay {
 	return tried
 }
 
-// add counts a run, if it has a part in one of the rollouts. before is endedAt of the last look.
-func (t trials) add(run *v1alpha1.WorkflowRun, before map[types.UID]time.Time, now time.Time) {
-	if run.Status == nil || run.Status.Policy == nil || run.Status.Policy.Trial == nil {
-		return
-	}
-	trial := run.Status.Policy.Trial
-	e := ballot.Entry{Policy: run.Status.Policy.Name, Candidate: trial.Candidate}
-	n, tried := t.underWay[e]
+// add counts a run, if its rollout is one of these. before is endedAt of the last look; a run that
+// ended and is not in it was first seen to have done so at the time seen.
+func (t trials) add(p part, before map[types.UID]time.Time, seen, now time.Time) {
+	n, tried := t.underWay[p.of]
 	if !tried {
 		return
 	}
 	canary, control := &n.Canary, &n.Control
-	if lifecycle.Finished(run) {
-		at, seen := before[run.UID]
-		if !seen {
-			at = now
+	if p.ended {
+		if at, known := before[p.run]; known {
+			seen = at
 		}
-		if t.endedAt[run.UID] = at; now.Sub(at) >= reportedAfter {
+		if t.endedAt[p.run] = seen; now.Sub(seen) >= reportedAfter {
 			return
 		}
 		canary, control = &n.EndedCanary, &n.EndedControl
 	}
-	switch rollout.Arm(trial.Arm) {
+	switch p.arm {
 	case rollout.Canary:
 		*canary++
 	case rollout.Control:
 		*control++
 	default: // of no arm
 	}
-	t.underWay[e] = n
+	t.underWay[p.of] = n
 }
 
 func triesRuns(s rollout.State) bool { return s.Active() && s.Unit != rollout.TenantMinute }

@@ -231,10 +231,11 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).ahead.Off).To(Equal(off))
 
 		w.clock.Step(time.Second)
-		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+		again, written := false, r.writes()
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { // which may go on beyond s1
+			again = again || r.writes() > written && r.lags(run)
 			return !now.Unwritten() && stepOf(now, "s1").Phase == v1alpha1.StepSucceeded
 		})
-		again := false
 		until(ctx, "the run has ended", func() bool {
 			w.work(ctx)
 			r.turn(ctx, run)

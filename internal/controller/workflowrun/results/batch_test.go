@@ -42,7 +42,7 @@ func TestRetryDelay(t *testing.T) {
 func newBatch(spread float64, p policy.Effective, list ...*Pending) *Batch {
 	inbox := NewInbox(10, 96<<20)
 	x := &Batch{all: &Batches{
-		Inbox: inbox, Settler: NewSettler(inbox, counted{}), Clock: clocktesting.NewFakeClock(epoch), Spread: func() float64 { return spread },
+		Inbox: inbox, Settler: NewSettler(inbox, uncounted{}), Clock: clocktesting.NewFakeClock(epoch), Spread: func() float64 { return spread },
 		Applied:  func(string, time.Duration) {},
 		PerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "per_write", Help: "Applied."}),
 	}, run: "uid", apply: list}

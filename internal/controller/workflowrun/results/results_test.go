@@ -182,7 +182,7 @@ func TestIndex_AdoptedTellsRunsByWhatTheyNeed(t *testing.T) {
 // and is recognised.
 func TestSettler_SettleAllEmptiesTheInbox(t *testing.T) {
 	b := NewInbox(1000, 96<<20)
-	s := NewSettler(b, counted{})
+	s := NewSettler(b, uncounted{})
 	var list []Settlement
 	for range 3 * settleParallel {
 		p := &Pending{Delivery: &fakeDelivery{settled: []error{nil}}} // fails: it was settled before
@@ -200,8 +200,3 @@ func TestSettler_SettleAllEmptiesTheInbox(t *testing.T) {
 		}
 	}
 }
-
-// counted counts outcomes.
-type counted map[string]int
-
-func (c counted) CountResult(outcome string) { c[outcome]++ }

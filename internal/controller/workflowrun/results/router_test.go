@@ -32,7 +32,7 @@ type post struct {
 func newPost(inbox *Inbox) *post {
 	p := &post{refusals: prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals_total", Help: "Refused."})}
 	p.Router = NewRouter(Options{
-		Index: NewIndex(), Inbox: inbox, Settler: NewSettler(inbox, counted{}), Clock: clocktesting.NewFakeClock(epoch),
+		Index: NewIndex(), Inbox: inbox, Settler: NewSettler(inbox, uncounted{}), Clock: clocktesting.NewFakeClock(epoch),
 		Spread: func() float64 { return 0.5 }, Refusals: p.refusals, Wake: func(key types.NamespacedName) { p.woken = append(p.woken, key) },
 		WakeAfter: func(_ types.NamespacedName, d time.Duration) { p.later = append(p.later, d) },
 	})

@@ -3,10 +3,13 @@
 package lockpolicy
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -193,5 +196,25 @@ func TestOfDeletedRunsThoseThatEndedMayHaveAVote(t *testing.T) {
 	w.deletes(w.begins(rollout.Canary, name, &now))
 	if kept := len(w.r.deleted.runs); kept != 1 {
 		t.Errorf("%d deleted runs are kept; want 1", kept)
+	}
+}
+
+// A namespace with very many runs is deleted in a moment.
+//
+// mutation: add that keeps all of them makes this fail.
+func TestDeletedRunsHaveABound(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{
+		CompletedAt: &metav1.Time{Time: time.Unix(1_700_000_000, 0)}, Phase: v1alpha1.RunSucceeded,
+		Policy: &v1alpha1.PolicyReference{Trial: &v1alpha1.PolicyTrial{}},
+	}}
+	var d deletes
+	clk := clocktesting.NewFakePassiveClock(time.Unix(1_700_000_000, 0))
+	for i := range mostDeletes + 2 {
+		run.UID = types.UID(strconv.Itoa(i))
+		d.add(event.DeleteEvent{Object: run}, clk)
+	}
+	if len(d.runs) != mostDeletes || d.runs[0].run != "2" {
+		t.Errorf("%d are kept, the first is %s", len(d.runs), d.runs[0].run)
 	}
 }

@@ -24,6 +24,10 @@ import (
 // wrote its end reports each refreshEvery, and once more after a conflict or an error.
 const reportedAfter = 2 * refreshEvery
 
+// mostDeletes bounds the deleted runs that are kept: some megabytes. Of more the oldest are taken
+// for runs that were deleted before they ended.
+const mostDeletes = 20_000
+
 // trials are the runs that have a part in rollouts under way, as of one look.
 type trials struct {
 	underWay map[ballot.Entry]rollout.UnderWay
@@ -81,7 +85,7 @@ func (d *deletes) add(e event.DeleteEvent, c clock.PassiveClock) {
 	defer d.mu.Unlock()
 	now := c.Now()
 	d.forget(now)
-	d.runs = append(d.runs, deletedRun{p, now})
+	d.runs = append(d.runs[max(0, len(d.runs)+1-mostDeletes):], deletedRun{p, now})
 }
 
 // lately are those that are kept.

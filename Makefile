@@ -25,7 +25,7 @@ KEEP ?=
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: site
 site: ## Build the site of docs/ in bin/site and check its links. Needs Node 20 or newer. SITE_BASE=/name/: for an address that is not a root.

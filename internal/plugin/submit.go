@@ -161,7 +161,7 @@ func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1
 	case late && err != nil:
 		return fmt.Errorf("whether run %s has ended after %s is not known: %w", run.Name, limit, err)
 	case late:
-		return fmt.Errorf("run %s has not ended after %s; to see why: kubectl syncopate why %s -n %s", run.Name, limit, run.Name, run.Namespace)
+		return fmt.Errorf("run %s has not ended after %s (--timeout), and goes on; to see why: kubectl syncopate why %s -n %s", run.Name, limit, run.Name, run.Namespace)
 	case err != nil:
 		return err
 	}

@@ -258,7 +258,7 @@ func TestSubmit_WaitsForTheEnd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s.phase = ""
-	if _, _, err := s.call("submit", "report", "--wait", "--timeout", "1ms", "--name", "slow"); err == nil || !strings.Contains(err.Error(), "has not ended after 1ms") {
+	if _, _, err := s.call("submit", "report", "--wait", "--timeout", "1ms", "--name", "slow"); err == nil || !strings.Contains(err.Error(), "has not ended after 1ms (--timeout), and goes on") {
 		t.Errorf("%v", err)
 	}
 	for _, line := range [][]string{{"submit", "report", "--timeout", "0s"}, {"submit"}} {

@@ -32,17 +32,12 @@ type Lock struct {
 	OldestWait *time.Time         `json:"oldestWait,omitempty"` // since when
 	// Hidden is what runs hold and wait for that the reader may not see, at most half a minute ago.
 	Hidden  *Hidden      `json:"hidden,omitempty"`
+	Untold  *Untold      `json:"untold,omitempty"`
 	Holders []LockHolder `json:"holders,omitempty"` // the oldest first; as many as were asked for
 	Waiters []LockWaiter `json:"waiters,omitempty"` // in order; likewise
 	Help    []string     `json:"help,omitempty"`    // what to know of it, and what a user may do
 
 	semaphore *v1alpha1.Semaphore
-}
-
-// Hidden is the part of a lock that runs have whom the reader may not see.
-type Hidden struct {
-	Held    int32 `json:"held"`
-	Waiting int32 `json:"waiting"`
 }
 
 // LockHolder is a run, or a step, that holds a lock.
@@ -72,6 +67,7 @@ type LockWaiter struct {
 	Why       string     `json:"why"`
 
 	run     *v1alpha1.WorkflowRun
+	stands  standing
 	wants   []want
 	guessed bool // what it asks for is not known but for this lock
 }
@@ -111,7 +107,8 @@ func (s *LockSight) runs() iter.Seq[*v1alpha1.WorkflowRun] {
 }
 
 // Locks are the locks across runs that are held or waited for, and the semaphores that nobody uses:
-// those for which the most wait first. Positions are those of the queue: by priority, then age.
+// those for which the most wait first. Positions are those of the queue: by priority, then age, of
+// the run at the top.
 func Locks(s LockSight) []Lock {
 	t := table{LockSight: s, all: map[string]*Lock{}}
 	for run := range s.runs() {
@@ -143,6 +140,7 @@ type table struct {
 	LockSight
 	all     map[string]*Lock
 	decided int // runs whose expressions were looked at
+	byName  map[types.NamespacedName]*v1alpha1.WorkflowRun
 }
 
 func (t *table) of(lock string) *Lock {
@@ -302,17 +300,12 @@ func wantsOf(namespace, named string, requests []v1alpha1.LockRequest) []want {
 	return all
 }
 
-// semaphore enters what a Semaphore says of its keys, also of those that only runs use which the
-// reader may not see.
+// semaphore enters what a Semaphore says of its keys.
 func (t *table) semaphore(sem *v1alpha1.Semaphore) {
 	mine, used := sem.Name+"/", false
-	if st := sem.Status; st != nil && !t.Whole {
-		for _, k := range st.Busiest {
-			l := t.of(mine + k.Key)
-			h := Hidden{Held: max(0, k.Held-l.Held), Waiting: max(0, k.Queued-int32(len(l.Waiters)))}
-			if h != (Hidden{}) {
-				l.Hidden = &h
-			}
+	if sem.Status != nil {
+		for i := range sem.Status.Busiest {
+			t.busy(mine, &sem.Status.Busiest[i])
 		}
 	}
 	for name, l := range t.all {
@@ -336,8 +329,11 @@ func (t *table) settle(l *Lock) {
 	slices.SortFunc(l.Holders, func(a, b LockHolder) int {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
 	})
+	for i := range l.Waiters {
+		l.Waiters[i].stands = t.standingOf(l.Waiters[i].run)
+	}
 	slices.SortFunc(l.Waiters, func(a, b LockWaiter) int {
-		return cmp.Or(inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
+		return a.inLine(&b)
 	})
 	l.Waiting = len(l.Waiters)
 	for i := range l.Waiters {

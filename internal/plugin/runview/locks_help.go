@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
@@ -20,6 +21,9 @@ func (l *Lock) free() (n int32, known bool) {
 	n = *l.Permits - l.Held
 	if l.Hidden != nil {
 		n -= l.Hidden.Held
+	}
+	if l.Untold != nil {
+		n -= l.Untold.Held
 	}
 	return max(0, n), true
 }
@@ -70,11 +74,11 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 			return "there is room here; it waits for " + other.lock
 		}
 	}
-	return l.order(w)
+	return l.order(w, t.Now)
 }
 
 // order says why one waits whose locks have room.
-func (l *Lock) order(w *LockWaiter) string {
+func (l *Lock) order(w *LockWaiter, now time.Time) string {
 	if l.Order == v1alpha1.OrderOrdered && w.Position > 1 {
 		first := &l.Waiters[0]
 		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step, first.Item)
@@ -82,7 +86,7 @@ func (l *Lock) order(w *LockWaiter) string {
 	if r := l.Rate; r != nil {
 		return fmt.Sprintf("there is room: it waits for its rate, %d in %d s", r.Starts, r.PerSeconds)
 	}
-	return "there is room: it is to be woken"
+	return w.unexplained(now)
 }
 
 // whose is a run, a step of one, or an item.
@@ -97,8 +101,8 @@ func (t *table) help(l *Lock) (all []string) {
 	add := func(format string, values ...any) {
 		all = append(all, Printable(fmt.Sprintf(format, values...), maxTextChars))
 	}
-	if h := l.Hidden; h != nil {
-		add("runs that are not seen hold %d permits more, and %d more wait (status of the Semaphore, at most 30 s old)", h.Held, h.Waiting)
+	if text := l.beyond(); text != "" {
+		add("%s", text)
 	}
 	if l.Permits == nil && t.Semaphores != nil {
 		add("there is no such Semaphore any more: who holds it goes on, who waits for it ends as LockUnusable")

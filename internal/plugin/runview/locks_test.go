@@ -328,3 +328,58 @@ func TestOfOutlinesNoExpressionIsEvaluated(t *testing.T) {
 		t.Errorf("with the whole run they tell\n%s\nwant\n%s", got, want)
 	}
 }
+
+// mutation: own priorities and ages of child runs in settle make this fail.
+func TestAChildRunStandsInLineWhereTheRunAtTheTopDoes(t *testing.T) {
+	pool := v1alpha1.LockRequest{Semaphore: "pool", Key: "eu"}
+	child := func(name, root string, minute int) v1alpha1.WorkflowRun {
+		run := waitsLock(name, minute, 0, "pool/eu", pool)
+		run.Status.Parent = &v1alpha1.ParentStatus{Name: root, Root: root}
+		return run
+	}
+	urgent, batch := underWay("urgent", "acme", ""), underWay("batch", "acme", "")
+	urgent.Spec.Priority, batch.Spec.Priority = 1000, -1000
+	later := underWay("later", "acme", "")
+	later.Spec.Priority, later.CreationTimestamp = 1000, metav1.NewTime(midnight.Add(20*time.Minute))
+	s := LockSight{Runs: []v1alpha1.WorkflowRun{
+		urgent, batch, later, waitsLock("usual", 3, 0, "pool/eu", pool), child("of-urgent", "urgent", 9), child("of-batch", "batch", 1),
+		child("of-nobody", "gone", 4), child("of-another", "later", 5), // the run of that name is younger
+	}, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 0)}, Whole: true, Now: lockNow}
+	var order []string
+	for _, w := range Matching(Locks(s), "", "pool")[0].Waiters {
+		order = append(order, w.Name)
+	}
+	if want := []string{"of-urgent", "usual", "of-nobody", "of-another", "of-batch"}; !slices.Equal(order, want) {
+		t.Errorf("%v, not %v", order, want)
+	}
+}
+
+// mutations: busy that looks at hidden namespaces only, or free that leaves out what no status
+// tells, makes this fail.
+func TestALockThatOnlyTheOperatorKnowsIsHeldIsNotShownAsFree(t *testing.T) {
+	told := v1alpha1.LockRequest{Mutex: "deploy"}
+	s := LockSight{
+		Runs: []v1alpha1.WorkflowRun{
+			holds("told", 7, "pool/us"), waitsLock("next", 1, 0, "pool/eu", v1alpha1.LockRequest{Semaphore: "pool", Key: "eu"}),
+			waitsLock("behind", 2, 0, "mutex:team-a/deploy", told), waitsLock("new", 29, 0, "mutex:team-a/new", v1alpha1.LockRequest{Mutex: "new"}),
+		},
+		Semaphores: []v1alpha1.Semaphore{semaphore("pool", 4, func(s *v1alpha1.Semaphore) {
+			s.Status = &v1alpha1.SemaphoreStatus{Busiest: []v1alpha1.KeyStatus{
+				{Key: "eu", Held: 4, Holder: "team-a/frozen"}, {Key: "us", Held: 3, Holder: "team-a/told"}, {Key: "old"},
+			}}
+		})},
+		Whole: true, Now: lockNow,
+	}
+	text := lockText(t, Locks(s), 10)
+	for _, want := range []string{
+		"no room: 0 of 4 free", "pool/eu: 4 permits are held of which no status of a run under way tells, by team-a/frozen for the longest",
+		"pool/us: 1 permits are held of which no status of a run under way tells (", "no status tells who has it", "there is room: it is to be woken",
+	} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("it does not say %q once:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "pool/old") {
+		t.Errorf("it tells of a key that nobody uses:\n%s", text)
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runview
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// twoResyncs is how long one waits at most whom the operator was to wake, and did not.
+const twoResyncs = time.Minute
+
+// Hidden is the part of a lock that runs have whom the reader may not see.
+type Hidden struct {
+	Held    int32 `json:"held"`
+	Waiting int32 `json:"waiting"`
+}
+
+// Untold is what the operator knows of who has a lock, where no status of a run under way says so,
+// at most half a minute ago.
+type Untold struct {
+	Held   int32  `json:"held"`             // permits
+	Holder string `json:"holder,omitempty"` // NAMESPACE/NAME of who has the lock for the longest; absent: a status says so
+}
+
+// busy enters what a Semaphore says of one of its keys beyond what is known from runs: of those that
+// the reader may not see, or of locks that no status has.
+func (t *table) busy(mine string, k *v1alpha1.KeyStatus) {
+	if t.Whole && k.Held == 0 {
+		return // nobody uses it, or its runs say how
+	}
+	l := t.of(mine + k.Key)
+	held := max(0, k.Held-l.Held)
+	switch h := (Hidden{Held: held, Waiting: max(0, k.Queued-int32(len(l.Waiters)))}); {
+	case t.Whole && held > 0:
+		l.Untold = &Untold{Held: held, Holder: k.Holder}
+		if slices.ContainsFunc(l.Holders, func(h LockHolder) bool { return h.Namespace+"/"+h.Name == k.Holder }) {
+			l.Untold.Holder = ""
+		}
+	case !t.Whole && h != (Hidden{}):
+		l.Hidden = &h
+	}
+}
+
+// beyond says what the Semaphore tells of a lock and its runs do not; "": nothing.
+func (l *Lock) beyond() string {
+	switch h, u := l.Hidden, l.Untold; {
+	case h != nil:
+		return fmt.Sprintf("runs that are not seen hold %d permits more, and %d more wait (status of the Semaphore, at most 30 s old)", h.Held, h.Waiting)
+	case u == nil:
+		return ""
+	case u.Holder != "":
+		return fmt.Sprintf(untoldText, u.Held, ", by "+u.Holder+" for the longest")
+	default:
+		return fmt.Sprintf(untoldText, u.Held, "")
+	}
+}
+
+// untoldText is of a number of permits, and of who has them.
+const untoldText = "%d permits are held of which no status of a run under way tells%s (status of the Semaphore, at most 30 s old): " +
+	"such a run may just have ended, has ended while a child run cleans up, or may not be changed"
+
+// unexplained says why one waits whose locks have room by what statuses tell.
+func (w *LockWaiter) unexplained(now time.Time) string {
+	if now.Sub(w.Since) <= twoResyncs {
+		return "there is room: it is to be woken"
+	}
+	return "no status tells who has it: the message of what waits does, with reason WaitingForLock (its holder has ended while a child run cleans up, or may not be changed)"
+}

@@ -6,13 +6,12 @@
 // It reads NATS_URL, the address of the NATS server, and where they are set: NATS_USER and
 // NATS_PASSWORD; NATS_CA, NATS_CERT and NATS_KEY, the names of files; SYNCOPATE_PREFIX, which is
 // the operator's --nats-prefix; GRACE_SECONDS, which jobs have after SIGTERM, some 15 less than the
-// pod has.
+// pod has; INBOX_PREFIX and NO_OBJECT_STORE=1, for a confined worker.
 package main
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,13 +23,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
 func main() {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // where the SDK says what it has to say
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
@@ -51,7 +50,7 @@ func run(ctx context.Context) error {
 	}
 	defer nc.Close()
 	w := worker.New(nc, worker.Options{
-		Prefix: os.Getenv("SYNCOPATE_PREFIX"), GracePeriod: period, Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)),
+		Prefix: os.Getenv("SYNCOPATE_PREFIX"), GracePeriod: period, NoObjectStore: os.Getenv("NO_OBJECT_STORE") == "1",
 	})
 	w.Handle("demo.echo", echo, worker.Concurrency(16))
 	w.Handle("demo.flaky", flaky, worker.Concurrency(16))
@@ -80,7 +79,8 @@ func grace(text string) (time.Duration, error) {
 	return cmp.Or(time.Duration(seconds)*time.Second, -1), nil
 }
 
-// login is how NATS is told who this is. Files are read again for each connection, as they rotate.
+// login is how NATS is told who this is, and where answers go. Files are read again for each
+// connection, as they rotate.
 func login(getenv func(string) string) (opts []nats.Option) {
 	if ca := getenv("NATS_CA"); ca != "" {
 		opts = append(opts, nats.RootCAs(ca))
@@ -90,6 +90,9 @@ func login(getenv func(string) string) (opts []nats.Option) {
 	}
 	if user := getenv("NATS_USER"); user != "" {
 		opts = append(opts, nats.UserInfo(user, getenv("NATS_PASSWORD")))
+	}
+	if inbox := getenv("INBOX_PREFIX"); inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(inbox))
 	}
 	return opts
 }
@@ -155,7 +158,7 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 		Do, Code, Message string
 		Millis            int64
 		Bytes             int
-		Value             json.RawMessage
+		Value             any
 	}
 	if err := job.Decode(&in); err != nil {
 		return nil, err
@@ -163,9 +166,9 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 	pause := time.Duration(in.Millis) * time.Millisecond
 	switch in.Do {
 	case "succeed":
-		return value(in.Value), nil
+		return in.Value, nil
 	case "sleep":
-		return after(ctx, pause, value(in.Value))
+		return after(ctx, pause, in.Value)
 	case "fences":
 		return fences(job), nil
 	case "trace":
@@ -189,12 +192,4 @@ func fences(job worker.Job) map[string]int64 {
 		return map[string]int64{}
 	}
 	return job.LockFences
-}
-
-// value is the output given, or none.
-func value(v json.RawMessage) any {
-	if len(v) == 0 {
-		return nil
-	}
-	return v
 }

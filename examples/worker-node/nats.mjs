@@ -39,9 +39,18 @@ const options = {
 if (env.NATS_CA || env.NATS_CERT || all.some((one) => one.tls))
   options.tls = { caFile: env.NATS_CA, certFile: env.NATS_CERT, keyFile: env.NATS_KEY }; // read for each connection
 
+// stray tells of a promise that failed and that nobody awaits, as where a handler forgot an await. Node would end the process for it, and
+// the jobs of others with it. To read what it failed with may throw, too. It is quoted if it is an Error only: other things may be inputs.
+function stray(err) {
+  let what = "cannot be read";
+  try { what = err instanceof Error ? String(err.stack) : `is no Error, but of the type ${typeof err}`; } catch { /* so it is */ }
+  console.error(`a promise failed that nobody awaits, the worker goes on; why ${what}`);
+}
+
 // start connects, however long that takes. SIGTERM calls stop, each time; before there is a connection it ends the process.
 export async function start(stop) {
   let nc;
+  process.on("unhandledRejection", stray); // what a callback throws, as of a timer, still ends the process: nobody knows what it left half done
   process.on("SIGTERM", () => (nc ? stop() : process.exit(0)));
   return nc = await connect(options);
 }

@@ -199,6 +199,42 @@ func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
 	}
 }
 
+// stray is a handler that awaits not all of its promises. Its output is what the worker logs
+// meanwhile.
+const stray = `(() => {
+  const said = [];
+  console.error = (text) => said.push(text);
+  return async () => {
+    Promise.reject(new Error("a stray one"));
+    Promise.reject(Object.create(null));
+    Promise.reject(Object.defineProperty(new Error(), "stack", { get() { throw new Error("no"); } }));
+    await new Promise((done) => setTimeout(done, 10));
+    return said;
+  };
+})()`
+
+// Node ends a process in which a promise fails that nobody awaits, and so the jobs of others in it.
+//
+// mutations of nats.mjs: no handler of such promises leaves the job without an answer; so does one
+// whose own look at the reason throws.
+func TestTheNodeWorkersOutliveAPromiseThatNobodyAwaits(t *testing.T) {
+	dir := install(t)
+	for _, file := range []string{"worker.mjs", "short.mjs"} {
+		t.Run(file, func(t *testing.T) {
+			server := natstest.Start(t)
+			js := streams(t, server.URL())
+			dispatch(t, js, odd("stray"), `{}`)
+			run(t, dir, withHandler(t, dir, file, stray), server.URL())
+			got := answer(t, js, odd("stray"))
+			for _, want := range []string{"a stray one", "is no Error", "cannot be read"} {
+				if !strings.Contains(string(got.Output), want) {
+					t.Errorf("nothing is said of %s: %+v, %s", want, got, got.Output)
+				}
+			}
+		})
+	}
+}
+
 // What cannot be read is no job: Go and Python say so, too.
 //
 // mutations: read without its look at the deadline acknowledges the first after a moment; without

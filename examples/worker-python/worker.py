@@ -3,12 +3,17 @@
 """A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
 
     NATS_URL=nats://localhost:4222 [NATS_USER=... NATS_PASSWORD=...] [INBOX_PREFIX=_INBOX_mail NO_OBJECT_STORE=1] python3 worker.py [topic]
+
+traces.py goes with it where OTEL_EXPORTER_OTLP_ENDPOINT says where spans go.
 """
-import base64, collections, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time
+import base64, collections, contextlib, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time, types
 from datetime import datetime
 from urllib.parse import unquote, urlparse
 
-import traces
+if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+    import traces  # spans of jobs: the file beside this one, which does without it elsewhere
+else:
+    traces = types.SimpleNamespace(start=lambda: None, flush=lambda _: None, span=lambda *_: contextlib.nullcontext(lambda _: None))
 
 PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
 STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"

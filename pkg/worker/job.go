@@ -21,7 +21,8 @@ type Job struct {
 	ID protocol.JobID
 	// Topic is the kind of work.
 	Topic string
-	// Input is the step's input, a JSON object.
+	// Input is the step's input, a JSON object. Decode reads it, and changes no whole number;
+	// json.Unmarshal into any changes those beyond 2^53.
 	Input json.RawMessage
 	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
 	Fence int64
@@ -48,17 +49,28 @@ type Job struct {
 	// for good with CodeInvalidPayload if the object is another one, and the attempt with
 	// CodePayloadNotFound if there is none. With Options.NoObjectStore it fails for good with
 	// CodeNoObjectStore. In a test of a handler it is what the test sets.
+	//
+	// json.Unmarshal of what it gives, into any, changes whole numbers beyond 2^53. This does not:
+	//
+	//	d := json.NewDecoder(bytes.NewReader(output))
+	//	d.UseNumber()
+	//	err := d.Decode(&v)
 	Payload func(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) `json:"-"`
 }
 
 // Decode reads the input, a JSON object, into v, as encoding/json does. Its error is final, code
 // InvalidInput: the next attempt has the same input.
+//
+// If the input has a whole number beyond 2^53, or -2^53, where a float64 has not all of them, then
+// all numbers without a type of their own, as in a map[string]any, are json.Number and not float64.
+// That one goes out as it came. For its value use a field of the type int64 or uint64, or the
+// method Int64 of json.Number.
 func (j Job) Decode(v any) error {
 	// encoding/json leaves v as it is for null, and takes a list for a slice.
 	if !bytes.HasPrefix(bytes.TrimLeft(j.Input, " \t\r\n"), []byte("{")) {
 		return Final(Fail(codeInvalidInput, "the input is no JSON object"))
 	}
-	if err := json.Unmarshal(j.Input, v); err != nil {
+	if err := decode(j.Input, v); err != nil {
 		return Final(Fail(codeInvalidInput, err.Error()))
 	}
 	return nil

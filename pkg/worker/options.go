@@ -31,8 +31,10 @@ type Options struct {
 	// consumer of a topic, which the operator makes when it dispatches the first job of that topic.
 	// While there is none the wait is doubled, up to 5 s. Default 2 s.
 	BindInterval time.Duration
-	// Log gets what the worker has to say; never a token, an input or an output. Default:
-	// nothing is logged.
+	// Log gets what the worker has to say; never a token, an input or an output. Failures of jobs
+	// are at level 1, which slog has below Info. Default: slog's default handler, as it is when New
+	// is called. logr.FromSlogHandler(slog.DiscardHandler) is for a worker that is to be silent;
+	// logr.Discard() is the zero Logger, and so the default.
 	Log logr.Logger
 	// NoObjectStore is for a worker whose user of NATS has no right to the object store, as a
 	// confined one: NATS does not answer it there, as while the store is away, so it would wait for
@@ -76,6 +78,9 @@ func (o Options) withDefaults() Options {
 	if o.BindInterval <= 0 {
 		o.BindInterval = defaultBind
 	}
+	if o.Log.GetSink() == nil {
+		o.Log = defaultLog()
+	}
 	return o
 }
 
@@ -117,10 +122,14 @@ func (t *topic) check() error {
 
 // Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is
 // there yet. opts come last. An address that cannot be read is ErrConfig.
+//
+// That the connection ended, and some of the tries that fail, go to slog's default handler; for
+// another place give nats.DisconnectErrHandler and nats.ReconnectErrHandler.
 func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
 	if address == "" {
 		address = nats.DefaultURL
 	}
+	tries := &dials{}
 	all := append([]nats.Option{
 		nats.Name("syncopate-worker"),
 		nats.RetryOnFailedConnect(true),
@@ -131,6 +140,8 @@ func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
 		// of this worker are with others for long when it notices, and it does none meanwhile.
 		nats.PingInterval(pingInterval),
 		nats.FlusherTimeout(natsdial.WriteTimeout),
+		nats.ReconnectErrHandler(tries.failed),
+		nats.DisconnectErrHandler(tries.ended),
 	}, opts...)
 	all = append(all, natsdial.EndOnFailedWrite)
 	nc, err := nats.Connect(address, all...)

@@ -89,8 +89,8 @@ func TestThePythonWorkerKeepsItsConnectionWithoutAPermission(t *testing.T) {
 // NATS does not tell a worker that it has no object store, so the worker has to be told: else a
 // large output holds its slot until the attempt's time-out, and the run never learns why.
 //
-// mutation: a bound of outputs that does not look at NO_OBJECT_STORE leaves the job
-// without an answer.
+// mutations: a bound of outputs that does not look at NO_OBJECT_STORE leaves the job without an
+// answer; so does a sample in Go that does not read INBOX_PREFIX.
 func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
 	t.Parallel()
 	needs(t, "python3")
@@ -101,6 +101,7 @@ func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
 	}{
 		"python": {filepath.Join(examples, "worker-python"), []string{"python3", "-B", "worker.py", DefaultTopic}},
 		"node":   {node, []string{"node", "worker.mjs", DefaultTopic}},
+		"go":     {"", []string{buildGo(t)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

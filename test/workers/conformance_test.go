@@ -20,11 +20,17 @@ const (
 )
 
 // mutations: of all three, a "sleep" that gives its value when it is told to stop, and a name that
-// does not begin with SYNCOPATE_PREFIX makes this fail; of the samples in Python and Node, one that
-// takes any text in NO_OBJECT_STORE for a yes.
+// does not begin with SYNCOPATE_PREFIX makes this fail; so does one that takes any text in
+// NO_OBJECT_STORE for a yes; in Go a Decode that makes doubles of all numbers that have no type.
 func TestTheGoSDK(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "worker-go")
+	conforms(t, "", buildGo(t))
+}
+
+// buildGo gives the program of the sample in Go.
+func buildGo(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "worker-go")
 	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
@@ -32,7 +38,7 @@ func TestTheGoSDK(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build worker-go: %v\n%s", err, out)
 	}
-	conforms(t, "", program)
+	return program
 }
 
 func TestThePythonWorker(t *testing.T) {

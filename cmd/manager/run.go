@@ -104,7 +104,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 	if err != nil {
 		return errors.Join(err, redis.Close())
 	}
-	newBuildMetric(metrics.Registry)
+	newProcessMetrics(metrics.Registry, time.Now())
 	names := policynames.New()
 	lockMetrics := lockmgr.NewMetrics(metrics.Registry, names)
 	process := lockmgr.NewProcess()

@@ -16,7 +16,8 @@ import (
 )
 
 // mutation: a connection that keeps its password, or a right left out of rights.Operator that
-// EnsureStreams or Ready needs, makes this fail.
+// EnsureStreams or Ready needs, makes this fail. So do servers that are not told to read the
+// authorities before the first certificate of the new one.
 func TestAClusterWithTLSAndAccountsIsUsedAndRotationsAreFollowed(t *testing.T) {
 	old, next := certs.NewAuthority(t), certs.NewAuthority(t)
 	servers, mine := old.Issue(time.Hour), old.Issue(time.Hour)
@@ -57,9 +58,25 @@ func TestAClusterWithTLSAndAccountsIsUsedAndRotationsAreFollowed(t *testing.T) {
 	put("password", "second")
 	nodes.SetPassword("operator", "second")
 	works("with another password")
+	// A new authority, by docs/production.md: all trust both, also servers that are
+	// not started again.
+	old.Trust(mine, next)
+	old.Trust(servers, next)
+	nodes.ReloadAndWait()
 	next.Renew(mine, time.Hour, old)
+	made := c.NATS.Stats().Reconnects
+	if err := c.NATS.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	works("with a certificate of another authority, at servers with the old one")
+	if c.NATS.Stats().Reconnects == made {
+		t.Error("the connection is the one of before, so the new certificate was not tried")
+	}
 	next.Renew(servers, time.Hour, old)
-	nodes.Reload()
+	nodes.Kill(0)
+	nodes.Start(0)
+	nodes.AwaitReady() // with the new certificate, among servers that have the old one
+	nodes.ReloadAndWait()
 	for i := range nodes.Len() {
 		nodes.Kill(i)
 	}
@@ -67,6 +84,14 @@ func TestAClusterWithTLSAndAccountsIsUsedAndRotationsAreFollowed(t *testing.T) {
 		nodes.Start(i)
 	}
 	works("with certificates of another authority")
+	next.Trust(mine)
+	next.Trust(servers)
+	nodes.ReloadAndWait()
+	for i := range nodes.Len() {
+		nodes.Kill(i)
+		nodes.Start(i)
+	}
+	works("without the old authority")
 	if c.NATS.Statistics.Reconnects == reconnects {
 		t.Error("the connection was never made anew, so nothing was tried")
 	}

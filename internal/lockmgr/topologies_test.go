@@ -77,7 +77,8 @@ func takes(t *testing.T, m *Manager, run string, floor int64) (fence int64) {
 }
 
 // mutation: a client that keeps its password, its certificate or its authorities makes this fail;
-// so does one that does not log in at the sentinels.
+// so does one that does not log in at the sentinels, and servers or sentinels that do not read the
+// authorities before the first certificate of the new one.
 func TestLocksOnSentinelWithTLSOutliveAFailOverAndRotations(t *testing.T) {
 	t.Parallel()
 	old, next := certs.NewAuthority(t), certs.NewAuthority(t)
@@ -98,10 +99,28 @@ func TestLocksOnSentinelWithTLSOutliveAFailOverAndRotations(t *testing.T) {
 	s.KillClients("syncopate")
 	takes(t, m, testRun, before)
 
-	next.Renew(mine, time.Hour, old)
-	next.Renew(servers, time.Hour, old)
-	s.ReloadCertificates()
+	// A new authority, by docs/production.md. All trust both before anybody has a certificate of
+	// the new one: a server that has read the old one alone refuses clients, and other servers.
+	trustAll := func(first *certs.Authority, others ...*certs.Authority) {
+		first.Trust(mine, others...)
+		first.Trust(servers, others...)
+		s.ReloadAuthorities()
+		s.RestartSentinels()
+		s.KillClients("syncopate")
+		takes(t, m, testRun, before)
+	}
+	trustAll(old, next)
+	next.Renew(mine, time.Hour, old) // servers have their old certificates, in memory and in files
+	s.KillClients("syncopate")
 	takes(t, m, testRun, before)
+	next.Renew(servers, time.Hour, old)
+	s.RestartReplica() // with the new one, at a master with the old one
+	takes(t, m, testRun, before)
+	s.ReloadCertificates()
+	s.RestartSentinels()
+	s.KillClients("syncopate")
+	takes(t, m, testRun, before)
+	trustAll(next)
 }
 
 // mutation: a client that is set up for a single server makes this fail, and so does one that reads

@@ -120,3 +120,28 @@ func TestHelmTestMayAskBehindANetworkPolicy(t *testing.T) {
 		t.Errorf("the policy lets %v in; the pod has %v", from.MatchLabels, pod.Labels)
 	}
 }
+
+// A policy looks at the port of the pod, and pods of DNS may listen on another one
+// than their Service.
+//
+// mutation: a port of DNS in either policy that is not of the values makes this fail.
+func TestDNSIsReachedAtThePortsOfItsPods(t *testing.T) {
+	for set, want := range map[string][]int{"networkPolicy.dnsPorts={53,5353}": {53, 5353}, "networkPolicy.enabled=true": {53}} {
+		all := objects(t, mustHelm(t, "--set", "networkPolicy.enabled=true", "--set", "console.enabled=true", "--set", "console.hosts={console.example.org}", "--set", set))
+		for _, name := range []string{"syncopate", "syncopate-console"} {
+			var policy networkingv1.NetworkPolicy
+			findObject(t, all, "NetworkPolicy", operatorNamespace, name, &policy)
+			var udp, tcp []int
+			for _, p := range policy.Spec.Egress[0].Ports {
+				if *p.Protocol == corev1.ProtocolUDP {
+					udp = append(udp, p.Port.IntValue())
+				} else {
+					tcp = append(tcp, p.Port.IntValue())
+				}
+			}
+			if !slices.Equal(udp, want) || !slices.Equal(tcp, want) {
+				t.Errorf("%s, %s: UDP %v, TCP %v", set, name, udp, tcp)
+			}
+		}
+	}
+}

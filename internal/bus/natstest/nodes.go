@@ -201,6 +201,39 @@ func (c *Nodes) Reload() {
 	}
 }
 
+// ReloadAndWait is Reload, and returns when all servers have done it. All of them must run.
+func (c *Nodes) ReloadAndWait() {
+	c.tb.Helper()
+	before := make([]int, len(c.nodes))
+	for i, s := range c.nodes {
+		before[i] = c.reloads(s)
+	}
+	c.Reload()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.tb.Context()), nodesTimeout)
+	defer cancel()
+	tick := time.NewTicker(nodesPoll)
+	defer tick.Stop()
+	for i, s := range c.nodes {
+		for c.reloads(s) == before[i] {
+			select {
+			case <-ctx.Done():
+				c.tb.Fatalf("nats-server %s has not read its configuration again", s.name)
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// reloads is how often a server has read its configuration again, by its log.
+func (c *Nodes) reloads(s *node) int {
+	c.tb.Helper()
+	text, err := os.ReadFile(c.log(s))
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	return strings.Count(string(text), "Reloaded server configuration")
+}
+
 // Options log in as a user, with certificates where servers want them.
 func (c *Nodes) Options(user string) []nats.Option {
 	o := []nats.Option{nats.UserInfoHandler(func() (string, string) {

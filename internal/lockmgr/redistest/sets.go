@@ -121,12 +121,38 @@ func (s *set) KillClients(user string) {
 // ReloadCertificates has servers read their files again.
 func (s *set) ReloadCertificates() {
 	s.t.Helper()
+	s.configure(func(n *Server) []any { return []any{"tls-cert-file", n.tls.Cert, "tls-key-file", n.tls.Key} })
+}
+
+// ReloadAuthorities has servers read whom they trust again.
+func (s *set) ReloadAuthorities() {
+	s.t.Helper()
+	s.configure(func(n *Server) []any { return []any{"tls-ca-cert-file", n.tls.CA} })
+}
+
+func (s *set) configure(of func(n *Server) []any) {
+	s.t.Helper()
 	for _, n := range s.running() {
-		err := n.admin().Do(context.WithoutCancel(s.t.Context()), "CONFIG", "SET", "tls-cert-file", n.tls.Cert, "tls-key-file", n.tls.Key, "tls-ca-cert-file", n.tls.CA).Err()
-		if err != nil {
-			s.t.Fatalf("reload certificates: %v", err)
+		if err := n.admin().Do(context.WithoutCancel(s.t.Context()), append([]any{"CONFIG", "SET"}, of(n)...)...).Err(); err != nil {
+			s.t.Fatalf("read files again: %v", err)
 		}
 	}
+}
+
+// RestartReplica starts a replica anew; it reads its files, and is in step again.
+func (s *Sentinel) RestartReplica() {
+	s.t.Helper()
+	master := s.Master()
+	for _, n := range s.running() {
+		if n != master {
+			n.Restart()
+			s.await("the replica is in step", func(ctx context.Context) bool {
+				return strings.Contains(n.admin().Info(ctx, "replication").Val(), "master_link_status:up")
+			})
+			return
+		}
+	}
+	s.t.Fatal("no replica runs")
 }
 
 // One is a server by itself.

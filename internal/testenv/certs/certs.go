@@ -84,13 +84,20 @@ func (a *Authority) Renew(f *Files, valid time.Duration, trusted ...*Authority) 
 	if err != nil {
 		a.tb.Fatal(err)
 	}
+	a.Trust(f, trusted...)
+	a.replace(f.Key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
+	a.replace(f.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// Trust replaces the file of authorities alone: this one, and the others behind it. The certificate
+// stays as it is.
+func (a *Authority) Trust(f *Files, others ...*Authority) {
+	a.tb.Helper()
 	cas := a.pem
-	for _, other := range trusted {
+	for _, other := range others {
 		cas = append(slices.Clip(cas), other.pem...)
 	}
 	a.replace(f.CA, cas)
-	a.replace(f.Key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
-	a.replace(f.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 func (a *Authority) replace(path string, text []byte) {

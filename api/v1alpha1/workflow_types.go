@@ -155,7 +155,8 @@ type WorkflowTemplate struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=200
 	MaxParallelSteps int32 `json:"maxParallelSteps,omitempty"`
-	// locks are as in a WorkflowRun. At most 8.
+	// locks are as in a WorkflowRun. A Workflow with locks cannot be a child run: the step that is
+	// the run has them then. At most 8.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -307,6 +307,46 @@ func TestSpecsOfChildrenAreChecked(t *testing.T) {
 	}
 }
 
+// Locks in the spec of a child run, or in the Workflow that it follows, are told with the place
+// where they do what was meant; the parent's step, whose failure people see first, has all of that.
+//
+// mutation: ChildLocks that does not name the Workflow, or the place, makes this fail.
+func TestAChildRunWithLocksIsToldWhereTheyBelong(t *testing.T) {
+	const place = "give them to the step that is the run, as steps[].locks"
+	message := func(out *Decision) string {
+		if got := outcomeOf(&out.Status); got != "Failed/InvalidSpec" {
+			t.Error(got)
+		}
+		return status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message
+	}
+	out := decideAt(newRun(newStep("sub", childRun(`{"locks":[{"mutex":"m"}],"steps":[{"name":"x","job":{"topic":"t"}}]}`, ""))), epoch, held(1))
+	if got := message(&out); !strings.HasPrefix(got, "spec.steps[0].run.spec: locks are not for a child run") || !strings.Contains(got, place) {
+		t.Error(got)
+	}
+
+	child := lockedRun()
+	child.Spec.WorkflowRef = &v1alpha1.WorkflowReference{Name: "deploy"}
+	in := letIn(Input{Run: child, Now: epoch, Lock: held(1), Template: Template{Revision: &v1alpha1.WorkflowRevision{Name: "deploy"}}})
+	in.Parent = &Parent{Claim: v1alpha1.ParentStatus{Name: "p", UID: "u"}, Named: true, Tenant: "acme"}
+	out = Decide(in)
+	why := message(&out)
+	if !strings.HasPrefix(why, `spec.locks: those of Workflow "deploy" are not for a child run`) || !strings.Contains(why, place) {
+		t.Error(why)
+	}
+
+	parent := newRun(newStep("sub", withStepLocks(mutexOf("m")), childRun(oneJob, "")))
+	in = letIn(Input{Run: parent, Now: epoch, Lock: held(1), Locks: map[string]LocksAnswer{"sub": heldWith(1)}})
+	out = objects{}.decide(in)
+	if len(out.Create) != 1 {
+		t.Fatalf("a step with locks that is a run does not begin: %s", outcomeOf(&out.Status))
+	}
+	parent.Status = &out.Status
+	out = decideWith(parent, held(1), Child{State: ChildThere, UID: "u-c", Finished: true, Phase: v1alpha1.RunFailed, Reason: v1alpha1.ReasonInvalidSpec, Message: why})
+	if e := out.Status.Steps[0].Error; e == nil || !strings.Contains(e.Message, `Workflow "deploy"`) || !strings.Contains(e.Message, place) {
+		t.Errorf("the parent's step: %+v", out.Status.Steps[0])
+	}
+}
+
 func TestAChildRunMayNotCleanUp(t *testing.T) {
 	run := newRun(newStep("a"))
 	run.Spec.Finally = []v1alpha1.Step{newStep("f", childRun(oneJob, ""))}

@@ -42,11 +42,15 @@
 //
 // # Run
 //
-//	             gate open                      all steps Succeeded or Skipped
+//	             gate open                      all steps over
 //	Pending ────────────────────> Running ──────────────────────────────────────> Succeeded
 //	   │  ▲ └─ gate ─> Queued ──────^ │  ▲  └── a step Failed ──────────────────> Failed
 //	   ▼  │    shut    suspend/resume ▼  │  └── activeDeadlineSeconds ──────────> TimedOut
 //	Suspended                     Suspended └── shutdown ───────────────────────> Cancelled
+//
+// A step that fails with onFailure Continue is over, as those are that are Succeeded or Skipped. A
+// run also ends as Failed where its outputs cannot be evaluated (OutputsFailed), its object has no
+// room (ObjectTooLarge), or its Workflow is gone (WorkflowNotFound).
 //
 // Where spec.finally has steps, a run that was admitted does not end at once: status.ending says
 // how it will, unfinished steps are cancelled, and the finally steps run, until they are over or
@@ -58,7 +62,9 @@
 //
 // Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed
 // (InvalidSpec, TenantNotAllowed, ClassNotAllowed, TopicNotAllowed, DuplicateRun,
-// IdempotencyConflict), TimedOut (QueueTimeout) and Cancelled.
+// IdempotencyConflict, WorkflowNotFound, ObjectTooLarge), TimedOut (QueueTimeout) and Cancelled.
+// What refuses spec.locks ends them, too: as Failed (LockBusy, LockQueueFull, LockUnusable),
+// TimedOut (LockQueueTimeout) or Cancelled (Superseded).
 //
 // # Admission
 //
@@ -160,8 +166,9 @@
 // alone for two seconds, in which its parent names it: that saves a write.
 //
 // The specs of all levels, five at most, are validated at first sight of the run at the top. A
-// child is validated again by itself, for what its namespace permits; and by the API server, whose
-// rules the core does not know.
+// child is validated again by itself, for what its namespace permits, and for the Workflow that
+// it follows; and by what webhooks, policies and quotas of the API server say, which the core
+// does not know.
 //
 // # Order within a decision
 //

@@ -91,7 +91,7 @@ func decideUnread(in Input) Decision {
 func problemsOf(d *draft) (problems []string, whole bool) {
 	switch {
 	case d.in.Parent != nil && len(d.run.Spec.Locks) > 0:
-		return []string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}, true
+		return []string{dag.ChildLocks(d.run.Spec.WorkflowRef)}, true
 	case d.in.Origin.Problem != "":
 		return []string{d.in.Origin.Problem}, true
 	case len(d.in.Template.Problems) > 0:

@@ -23,13 +23,13 @@
 //
 // No attempt is dispatched twice: an attempt that is in status and not known to this process as
 // published is recovered, that is looked up in JOBS and RESULTS before it is published. This holds
-// after a crash at any point between persist and act. The one exception is a job that NATS has lost
-// while a worker had it: nobody can know, so it is published again, and two may do it. One result
-// counts. A process that is paused at any point, its last look at the lease included, is refused by
-// NATS when it goes on: who writes a run that another wrote last has all attempts in flight begin a
-// new epoch first (fence; internal/bus says what that is), and whoever is refused ends its lease.
-// While NATS cannot be told, such a write waits for a minute; an end without the lock does not.
-// What is written so has no such guard.
+// after a crash at any point between persist and act. A process that is paused at any point, its
+// last look at the lease included, is refused by NATS when it goes on: who writes a run that
+// another wrote last has all attempts in flight begin a new epoch first (fence; internal/bus/jobs
+// says what that is), and whoever is refused ends its lease. While NATS cannot be told, such a
+// write waits for a minute; an end without the lock does not. What is written so has no such guard.
+// That and the other exceptions, such as a job that NATS has lost while a worker had it, are in
+// docs/architecture.md#where-an-attempt-may-go-out-twice. One result counts in any case.
 //
 // Progress after NATS lost data (G5): an attempt is known as published until the next loss that the
 // bus notices. A pass takes the number of losses when it begins and keeps it with what it

@@ -66,13 +66,15 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 		{"startFrom", spec.StartFrom != nil},
 		{"queueTimeoutSeconds", spec.QueueTimeoutSeconds != nil},
 		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
-		{"locks", len(spec.Locks) > 0},
 		{"suspend", spec.Suspend},
 		{"shutdown", spec.Shutdown != ""},
 	} {
 		if f.set {
 			problems = append(problems, f.name+" is that of the run at the top, a child run cannot have one")
 		}
+	}
+	if len(spec.Locks) > 0 {
+		problems = append(problems, ChildLocks(nil))
 	}
 	if spec.WorkflowRef != nil && saysWork(&spec) {
 		problems = append(problems, "steps, finally, outputs, activeDeadlineSeconds, maxParallelSteps and finallyTimeoutSeconds are those of the Workflow: leave them out beside workflowRef")
@@ -81,6 +83,16 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 		problems = append(problems, "inputs are given beside spec, in run.inputs")
 	}
 	return spec, problems
+}
+
+// ChildLocks is what is wrong with a child run that has locks, and where they belong. Follows names
+// the Workflow that it has them of; nil: its own spec has them.
+func ChildLocks(follows *v1alpha1.WorkflowReference) string {
+	whose := "locks are"
+	if follows != nil {
+		whose = fmt.Sprintf("spec.locks: those of Workflow %q are", follows.Name)
+	}
+	return whose + " not for a child run, which is inside the locks of the runs above it: give them to the step that is the run, as steps[].locks"
 }
 
 // saysWork says whether a spec has something that a Workflow has.

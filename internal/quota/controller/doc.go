@@ -34,7 +34,7 @@
 //     never more than the limit that the last of them was admitted by: whatever processes were
 //     paused, for however long, and whatever Redis lost in between. What this rests on: a slot is
 //     taken before the write and freed only on facts that never change back (ended, gone, admitted
-//     elsewhere); and after a loss nothing that was decided before can be written. The two
+//     elsewhere); and after a loss nothing that was decided before can be written. The
 //     exceptions are under "Limits of this".
 //   - No slot and no idempotency key stays with a run that is over for longer than a resync. No run
 //     that could be admitted sleeps for longer than that, whatever was lost between the one who
@@ -122,21 +122,26 @@
 //
 // # Limits of this
 //
-// Release for a run that was suspended or that changed its policy is not a fact that never changes
-// back. Whoever decides that and is paused for so long that the run is resumed and admitted takes
-// its slot. A live read right after finds that out, and the slot is given back. For the moment in
-// between one too many could get in.
+// docs/admission.md#where-the-limit-is-exceeded has the same moments in the words of users.
 //
-// GiveUp for a run whose status is refused is no such fact either. A process that drove the run
-// before, was granted the slot and is paused since writes that it is admitted, if the refusal ends
-// before it goes on and nobody changed the run. It is over the limit by one then, until one ends.
-//
-// A rebuild takes those for granted a slot that are first in line, of the runs that may not be
-// marked. A process that was granted one for another of them before the loss, as where the limit
-// was higher then, and is paused until they may be changed again, writes that it is admitted: its
-// tenant is over the limit by one until one ends.
-//
-// And what internal/quota/store says of two masters of Redis at once.
+//   - Release for a run that was suspended or that changed its policy is not a fact that never
+//     changes back. Whoever decides that and is paused for so long that the run is resumed and
+//     admitted takes its slot. A live read right after finds that out, and the slot is given back.
+//     For the moment in between one too many could get in.
+//   - Two masters of Redis at once: internal/quota/store says what it cannot see of that.
+//   - A total is added or removed, and a process that has not seen the edit opens a key that was
+//     never used. The next resync has what it let in counted with the others.
+//   - A process that has no policy of a run's class asks for no slot: the policy is made together
+//     with the run, is away for more than half a minute, or the process starts. Nothing counts that
+//     run under a policy that comes later.
+//   - GiveUp for a run whose status is refused is no fact that never changes back either. A process
+//     that drove the run before, was granted the slot and is paused since writes that it is
+//     admitted, if the refusal ends before it goes on and nobody changed the run. It is over the
+//     limit by one then, until one ends.
+//   - A rebuild takes those for granted a slot that are first in line, of the runs that may not be
+//     marked. A process that was granted one for another of them before the loss, as where the
+//     limit was higher then, and is paused until they may be changed again, writes that it is
+//     admitted: its tenant is over the limit by one until one ends.
 //
 // # Rollouts
 //

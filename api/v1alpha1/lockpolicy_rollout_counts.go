@@ -51,7 +51,8 @@ type RolloutCounts struct {
 	Latencies []int64 `json:"latencies,omitempty"`
 }
 
-// RolloutThreshold is what a time must exceed to count: the control's p95 when it was frozen.
+// RolloutThreshold is what a time must exceed to count: the control's p95 when it was frozen, or
+// the last bound, if that is below.
 type RolloutThreshold struct {
 	// bucket is the index of the last bucket that is not above it.
 	// +required

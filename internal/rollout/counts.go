@@ -14,6 +14,9 @@ var Bounds = [...]time.Duration{
 	10 * time.Second, 20 * time.Second, 60 * time.Second,
 }
 
+// lastBound is the index of the last of Bounds, and of the last bucket that has one.
+const lastBound = len(Bounds) - 1
+
 // Histogram counts values by bucket; it is not cumulative.
 type Histogram [len(Bounds) + 1]int64
 

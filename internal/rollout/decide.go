@@ -153,11 +153,14 @@ func (s State) observe(p Plan, t Tally) State {
 	return s
 }
 
+// frozen sets the threshold, once the control has so many values. Nothing exceeds the last bucket,
+// so one that is there would ask nothing. An older operator may have stored such a one: it is set
+// anew, which makes no false alarm, as it has accused nobody.
 func (t Threshold) frozen(canary, control Histogram, least int64) Threshold {
-	if t.Set || control.total() < least {
+	if t.Set && t.Bucket <= lastBound || control.total() < least {
 		return t
 	}
-	t = Threshold{Set: true, Bucket: control.tail()}
+	t = Threshold{Set: true, Bucket: min(control.tail(), lastBound)}
 	t.Canary, t.Control = t.votes(canary), t.votes(control)
 	return t
 }
@@ -173,8 +176,13 @@ func (s State) thresholdsFit() bool {
 
 func (t Threshold) votes(h Histogram) Vote { return Vote{Yes: h.above(t.Bucket), Asked: h.total()} }
 
-// advance goes to the next step; after the last one the candidate is promoted.
+// advance goes to the next step; after the last one the candidate is promoted. One that is beyond
+// the last step waits for a user: who lowers the steps wants fewer units under it, not all.
 func (in Input) advance(s State) (State, []Event) {
+	if text := s.Beyond(in.Plan); text != "" {
+		s.Verdict, s.Message = NotEnough, text
+		return in.wait(s)
+	}
 	for _, percent := range in.Plan.StepsPercent {
 		if percent > s.Percent {
 			return in.step(s, percent)

@@ -58,7 +58,8 @@
 // For waits and latencies the vote is "longer than the threshold". The threshold is the
 // control's 95th percentile, frozen when the control has minContendedRuns values; only votes
 // after that count. A threshold that moved with the votes would depend on the arms, and the
-// martingale would be none.
+// martingale would be none. Where that percentile is above all bounds the threshold is the last
+// bound: any that is known before the votes will do.
 //
 // The error of the whole rollout, over all steps and looks, is 1 %: busy 0.5 %, waits 0.2 %,
 // latency 0.2 %, sample ratio and hard events that both arms have 0.1 %.
@@ -69,12 +70,18 @@
 // others later. Where more runs of the control are under way than of the canary, so many are taken
 // to vote yes before a candidate fails: that only takes evidence away, so it makes no false alarm.
 // What passes takes no vote for granted. It waits while the runs that ended are far fewer in the
-// control; far fewer in the canary are a fault of the candidate (SampleRatioMismatch).
+// control, and those that are missing may still end; far fewer in the canary are a fault of the
+// candidate (SampleRatioMismatch).
 //
 // Runs under way are those that are there: counts do not tell, since a run that was deleted began
 // and never ends. Deletes are no reason to doubt either arm, as long as they strike both. What one
 // arm lost more than the other, where that is hardly chance, may be runs that somebody saw wait.
 // Such runs of the control may have voted yes, and those of the canary may be contended ones.
+//
+// A pass does not wait for what the control lost more. Let people delete what lasts for long,
+// whatever its arm. A run that was busy again lasts longer, so of those that are left fewer were
+// busy than of all: the control looks better than it is, and no candidate passes by that. Who
+// deletes by arm, as a tenant may, can shield a candidate; that is so of votes, too.
 //
 // Votes come late, too: a process reports what it counted each half a minute. Which of the runs
 // that ended lately are counted is not known. So as many of them as counts lack are taken to be
@@ -140,6 +147,8 @@
 //   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
 //     each arm, since its begin (of tenant-minutes, and where contention is gone, see above), and
 //     no vote that leans against the candidate, nor hard events that do. Or a user's command.
+//   - No promotion of a candidate that is on more of the units than the last step of the plan now
+//     says, but by a user's command. Arms do not shrink.
 //   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
 //     next one, whose name differs.
 //   - Counts never go back. If they do, the data is wrong, and the candidate is

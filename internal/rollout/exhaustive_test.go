@@ -22,17 +22,18 @@ type world struct {
 }
 
 // plans are a good one, one that holds, one with its steps out of order, one without a minimum,
-// Immediate, and one with other steps.
+// Immediate, one with other steps, and one whose only step is below theirs.
 func plans() []Plan {
 	good := aPlan()
 	good.StepsPercent, good.MinContendedRuns = []int{20, 50}, 2
-	hold, disordered, unfounded, immediate, others := good, good, good, good, good
+	hold, disordered, unfounded, immediate, others, lowered := good, good, good, good, good, good
 	hold.Hold = true
 	disordered.StepsPercent = []int{50, 20}
 	unfounded.MinContendedRuns = 0
 	immediate.Canary = false
 	others.StepsPercent = []int{5, 50}
-	return []Plan{good, hold, disordered, unfounded, immediate, others}
+	lowered.StepsPercent = []int{5}
+	return []Plan{good, hold, disordered, unfounded, immediate, others, lowered}
 }
 
 // moves are all that can happen between two decisions.
@@ -106,6 +107,8 @@ func violation(in Input, s State) string {
 	switch {
 	case moved && in.Plan.Canary && in.Command != Promote && !evidence(in):
 		return "promoted without evidence"
+	case moved && in.Plan.Canary && in.Command != Promote && before.Percent > in.Plan.StepsPercent[len(in.Plan.StepsPercent)-1]:
+		return "promoted beyond the last step of the plan"
 	case moved && !s.Baseline.Is(in.Spec):
 		return "promoted what nobody wants"
 	case s.Active() && (!s.Candidate.Is(in.Spec) || s.Candidate.Is(s.Baseline)):
@@ -142,8 +145,9 @@ func evidence(in Input) bool {
 // All that can happen, in any order, up to a depth: no promotion without evidence, never two
 // candidates at once.
 //
-// mutation: a Pass without lacking, counts that are not compared with those seen, and an edit that
-// keeps the percentage make this fail.
+// mutation: a Pass without lacking, an advance that promotes beyond the last step of the plan,
+// counts that are not compared with those seen, and an edit that keeps the percentage make this
+// fail.
 func TestEveryOrderOfEvents(t *testing.T) {
 	norace.Only(t)
 	start := world{spec: Revision{Hash: "a", Generation: 1}, edits: 1}

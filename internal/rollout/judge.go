@@ -87,7 +87,11 @@ func unevenArms(s State) (finding, bool) {
 	case uneven(canary.Runs, control.Runs):
 		return unlike("Canary and control began with different numbers of "+s.Unit.plural(), canary.Runs, control.Runs)
 	case s.Unit != TenantMinute && canary.Ended < control.Ended && uneven(canary.Ended, control.Ended):
-		return unlike("Fewer runs of the canary ended than of the control", canary.Ended, control.Ended)
+		f, found := unlike("Fewer runs of the canary ended than of the control", canary.Ended, control.Ended)
+		if lost, _ := s.gone(); lost > 0 {
+			f.message += fmt.Sprintf("; %d of the canary were deleted, or a process of the operator did not report their votes", lost)
+		}
+		return f, found
 	case s.Unit == TenantMinute && uneven(canary.Ended, control.Ended):
 		return unlike("Canary and control ended different numbers of "+s.Unit.plural(), canary.Ended, control.Ended)
 	}
@@ -147,17 +151,34 @@ func questions(p Plan, s State) []question {
 	list := []question{busy}
 	if t := s.Wait; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent, late: late,
+			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than " + t.name() + t.putOff(s.Unit), limit: tailLimit, borne: p.WaitTailPercent, late: late,
 			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	if t := s.Latency; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent, late: late,
+			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above " + t.name(), limit: tailLimit, borne: p.LatencyPercent, late: late,
 			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	return list
+}
+
+// name is how users read a threshold. That of a control whose p95 is above all bounds is the last
+// one.
+func (t Threshold) name() string {
+	if t.Bucket >= lastBound {
+		return Bounds[lastBound].String()
+	}
+	return "the control's p95"
+}
+
+// putOff says what else is above the last bound: a start that was put off.
+func (t Threshold) putOff(u Unit) string {
+	if u == TenantMinute && t.Bucket >= lastBound {
+		return ", or were put off"
+	}
+	return ""
 }
 
 func (q question) String() string {

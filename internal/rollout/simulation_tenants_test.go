@@ -31,11 +31,12 @@ type admissionScenario struct {
 	candidate behaviour
 	never     Arm // the lock of this arm is never busy: it has none
 	plan      Plan
+	off       [2]float64 // of the busy minutes of the baseline, and of the candidate, are put off
 }
 
 // minute plays one of a tenant, and counts its vote. The first tenant has some 300 starts a minute,
 // the tenth one 10.
-func (h *hotel) minute(c *Counts, s admissionScenario, tenant int, b behaviour, locked bool) {
+func (h *hotel) minute(c *Counts, s admissionScenario, tenant int, b behaviour, off float64, locked bool) {
 	if h.storm[tenant] = h.rnd.Float64() < map[bool]float64{true: 0.8, false: 0.05}[h.storm[tenant]]; h.storm[tenant] {
 		s.busy = min(1, s.busy*1.5)
 	}
@@ -54,6 +55,9 @@ func (h *hotel) minute(c *Counts, s admissionScenario, tenant int, b behaviour, 
 			}
 		}
 		wait = time.Duration(tries * b.tail * (0.7 + 0.6*h.rnd.Float64()) * float64(10*time.Millisecond))
+		if tries > 1 && off > 0 && h.rnd.Float64() < off {
+			wait = 2 * Bounds[len(Bounds)-1] // as ballot.PutOff
+		}
 	}
 	c.Runs++
 	c.Ended++
@@ -75,12 +79,12 @@ func (s admissionScenario) play(seed uint64) (state State, tally Tally) {
 			locked := s.never == Rest || arm != s.never && (arm != Rest || s.never == Canary)
 			switch arm {
 			case Canary:
-				h.minute(&tally.Canary, s, tenant, s.candidate, locked)
+				h.minute(&tally.Canary, s, tenant, s.candidate, s.off[1], locked)
 			case Control:
-				h.minute(&tally.Control, s, tenant, same, locked)
+				h.minute(&tally.Control, s, tenant, same, s.off[0], locked)
 			case Rest:
 				rest := &Counts{}
-				h.minute(rest, s, tenant, same, locked)
+				h.minute(rest, s, tenant, same, s.off[0], locked)
 				tally.Rest += rest.Runs
 			}
 		}
@@ -131,20 +135,23 @@ func admissionScenarios() []admissionScenario {
 	tails := watched // thresholds need less
 	tails.MinContendedRuns = 200
 	times := func(busy float64) behaviour { return behaviour{busy, 1, 1, 1} }
+	none := [2]float64{}
 	return []admissionScenario{
-		{"no difference, steps 20, 50", 10, usualBusy, same, Rest, steps},
-		{"no difference, steps 20, 50", 10, 0.1, same, Rest, steps},
-		{"no difference, half of the minutes, judged each minute", 10, usualBusy, same, Rest, watched},
-		{"no difference, half of the minutes, judged each minute", 2, usualBusy, same, Rest, watched},
-		{"no difference in waits, either, half of the minutes", 10, usualBusy, same, Rest, tails},
-		{"busy x 2, steps 20, 50", 10, usualBusy, times(2), Rest, steps},
-		{"busy x 2, half of the minutes", 10, usualBusy, times(2), Rest, watched},
-		{"busy x 2, half of the minutes", 2, usualBusy, times(2), Rest, watched},
-		{"busy x 3, half of the minutes", 10, usualBusy, times(3), Rest, watched},
-		{"busy x 3, half of the minutes", 10, 0.1, times(3), Rest, watched},
-		{"waits x 3, half of the minutes", 10, usualBusy, behaviour{1, 3, 1, 1}, Rest, tails},
-		{"Lock -> Atomic, steps 20, 50", 10, usualBusy, same, Canary, steps},
-		{"Atomic -> Lock, steps 20, 50", 10, usualBusy, same, Control, steps},
+		{"no difference, steps 20, 50", 10, usualBusy, same, Rest, steps, none},
+		{"no difference, steps 20, 50", 10, 0.1, same, Rest, steps, none},
+		{"no difference, half of the minutes, judged each minute", 10, usualBusy, same, Rest, watched, none},
+		{"no difference, half of the minutes, judged each minute", 2, usualBusy, same, Rest, watched, none},
+		{"no difference in waits, either, half of the minutes", 10, usualBusy, same, Rest, tails, none},
+		{"busy x 2, steps 20, 50", 10, usualBusy, times(2), Rest, steps, none},
+		{"busy x 2, half of the minutes", 10, usualBusy, times(2), Rest, watched, none},
+		{"busy x 2, half of the minutes", 2, usualBusy, times(2), Rest, watched, none},
+		{"busy x 3, half of the minutes", 10, usualBusy, times(3), Rest, watched, none},
+		{"busy x 3, half of the minutes", 10, 0.1, times(3), Rest, watched, none},
+		{"waits x 3, half of the minutes", 10, usualBusy, behaviour{1, 3, 1, 1}, Rest, tails, none},
+		{"a tenth put off -> half put off, half of the minutes", 10, 0.9, same, Rest, tails, [2]float64{0.18, 0.9}},
+		{"a tenth put off, no difference, steps 20, 50", 10, 0.9, same, Rest, steps, [2]float64{0.18, 0.18}},
+		{"Lock -> Atomic, steps 20, 50", 10, usualBusy, same, Canary, steps, none},
+		{"Atomic -> Lock, steps 20, 50", 10, usualBusy, same, Control, steps, none},
 	}
 }
 
@@ -164,7 +171,7 @@ func TestRolloutsOfAdmissionBySimulation(t *testing.T) {
 		row, rolledBack, promoted, voted := s.repeat(times)
 		rows = append(rows, row)
 		t.Log(row)
-		same := s.candidate == same
+		same := s.candidate == same && s.off[0] == s.off[1]
 		switch {
 		case same && s.never != Control && rolledBack*100 > times:
 			t.Errorf("%s: %d of %d are rolled back; 1 %% is borne", s.name, rolledBack, times)

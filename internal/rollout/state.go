@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -125,6 +126,21 @@ func (v Vote) possible() bool { return 0 <= v.Yes && v.Yes <= v.Asked }
 // Active says that there is a canary.
 func (s State) Active() bool {
 	return (s.Phase == Progressing || s.Phase == Holding) && !s.Candidate.Zero()
+}
+
+// Beyond says that the candidate is on more of the units than the last step of a plan, which was
+// lowered since; empty: it is not. It then stays there, as arms whose sizes go down could not be
+// compared with those of before.
+func (s State) Beyond(p Plan) string {
+	if len(p.StepsPercent) == 0 || !s.Active() {
+		return ""
+	}
+	last := p.StepsPercent[len(p.StepsPercent)-1]
+	if last >= s.Percent {
+		return ""
+	}
+	return fmt.Sprintf("stepsPercent ends with %d, and the candidate is tried on %d percent of the %s: it stays there, and no evidence promotes it. "+
+		"Add a step of %d percent or more, or promote or abort it", last, s.Percent, s.Unit.plural(), s.Percent)
 }
 
 // Name tells a revision from one of the same content at another time.

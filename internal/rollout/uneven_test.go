@@ -152,6 +152,59 @@ func TestVotesThatAreOnTheirWay(t *testing.T) {
 	}
 }
 
+// Runs of the control that were deleted as they hung never end. No candidate waits for them: it is
+// they that it does better. What is under way may still vote.
+//
+// mutation: a comparison of the runs that ended alone, one that takes what the canary lost as well
+// for runs of the control, and one that takes what is under way for gone make this fail.
+func TestNobodyWaitsForRunsOfTheControlThatWereDeleted(t *testing.T) {
+	arms := func(ended int64) Tally {
+		return Tally{Canary: begun(400, spared(400, 4, 1)), Control: begun(400, spared(ended, 60, 18))}
+	}
+	both := arms(260)
+	both.Canary = begun(600, both.Canary)
+	both.Control = begun(600, both.Control)
+	for name, test := range map[string]struct {
+		tally    Tally
+		underWay UnderWay
+		phase    Phase
+		says     string
+	}{
+		"all that did not end were deleted": {arms(260), UnderWay{Known: true}, Promoted, "passed all steps"},
+		"they are under way":                {arms(260), UnderWay{Known: true, Control: 140}, Progressing, "The control's runs have not ended yet: 400 runs of the canary ended, and 260 of the control"},
+		"they ended just now":               {arms(260), UnderWay{Known: true, EndedControl: 140}, Progressing, "The control's runs have not ended yet"},
+		"it is not known":                   {arms(260), UnderWay{}, Progressing, "The control's runs have not ended yet"},
+		"most are under way":                {arms(240), UnderWay{Known: true, Control: 130}, Progressing, "240 of the control, which lost 30 more that were deleted, or whose votes a process of the operator did not report"},
+		"as many of the canary were":        {both, UnderWay{Known: true, Control: 140}, Progressing, "The control's runs have not ended yet: 400 runs of the canary ended, and 260 of the control"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := progressing(50).with(Tally{Canary: spared(50, 1, 0), Control: spared(50, 10, 3)})
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: test.tally, UnderWay: test.underWay, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || !strings.Contains(got.Message, test.says) {
+				t.Errorf("%s (%s); want %s (%s)", got.Phase, got.Message, test.phase, test.says)
+			}
+		})
+	}
+}
+
+// A canary of which many were deleted is told so: nobody finds them among those that go on.
+//
+// mutation: unevenArms that does not tell of them, or tells of those that are under way, makes this
+// fail.
+func TestACanaryWhoseRunsWereDeletedIsToldSo(t *testing.T) {
+	tally := Tally{Canary: begun(400, arm(260, 20)), Control: arm(400, 30)}
+	for says, underWay := range map[string]UnderWay{
+		"Fewer runs of the canary ended than of the control: 260 of the canary, and 400 of the control; 140 of the canary were deleted, or a process of the operator did not report their votes": {Known: true},
+		"Fewer runs of the canary ended than of the control: 260 of the canary, and 400 of the control; 60 of the canary were deleted, or a process of the operator did not report their votes":  {Known: true, Canary: 80},
+		"Fewer runs of the canary ended than of the control: 260 of the canary, and 400 of the control":                                                                                          {Known: true, Canary: 140},
+	} {
+		got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: progressing(50), Tally: tally, UnderWay: underWay, Now: epoch.Add(time.Minute)})
+		if got.Reason != ReasonSampleRatioMismatch || got.Message != says {
+			t.Errorf("%s, %s; want %s", got.Reason, got.Message, says)
+		}
+	}
+}
+
 // all has each run of the canary vote, as those did that voted.
 func (t Tally) all() Tally {
 	t.Canary = begun(t.Canary.Runs, spared(t.Canary.Runs, t.Canary.Contended, t.Canary.Busy))

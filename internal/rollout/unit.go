@@ -110,12 +110,30 @@ func (s State) lacks(least int64) string {
 		canary.Ended, canary.Contended, control.Ended, control.Contended, least)
 }
 
+// slow says that far fewer runs of the control ended, and may still; empty: no. Those that it lost
+// beyond the canary's never do. Waiting for them would keep a candidate up that does better by
+// them. That is safe where people delete what they see hang: what hangs for longer was busy more
+// often, so those that are left look better than all, and the candidate worse.
+func (s State) slow() string {
+	canary, control := s.Seen.Canary.Ended, s.Seen.Control.Ended
+	lost, ofControl := s.gone()
+	more := max(0, ofControl-lost)
+	if canary <= control+more || !uneven(canary, control+more) {
+		return ""
+	}
+	text := fmt.Sprintf("The control's runs have not ended yet: %d runs of the canary ended, and %d of the control", canary, control)
+	if more > 0 {
+		text += fmt.Sprintf(", which lost %d more that were deleted, or whose votes a process of the operator did not report", more)
+	}
+	return text
+}
+
 // lacksRuns is lacks for runs, given what was counted in the step. A candidate that removes
 // contention never has as many contended runs as the control. There the control's tell that there
 // was occasion for it. Runs under way count as contended: those whose lock is busy end last.
 func (s State) lacksRuns(canary, control Counts, least int64) string {
-	if all := s.Seen; all.Canary.Ended > all.Control.Ended && uneven(all.Canary.Ended, all.Control.Ended) {
-		return fmt.Sprintf("The control's runs have not ended yet: %d runs of the canary ended, and %d of the control", all.Canary.Ended, all.Control.Ended)
+	if text := s.slow(); text != "" {
+		return text
 	}
 	if min(canary.Contended, control.Contended) >= least {
 		return ""

@@ -48,6 +48,9 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 	}
 	if !first && policy.PlanOf(p).Canary && p.Status.ObservedGeneration != p.Generation {
 		events = append(events, edited(p, decided, wantedOf(p, next).more, begun)...)
+		if text := decided.Beyond(policy.PlanOf(p)); text != "" {
+			events = append(events, rollout.Event{Warning: true, Reason: rollout.ReasonCanaryRuns, Message: text})
+		}
 	}
 	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
 	return events

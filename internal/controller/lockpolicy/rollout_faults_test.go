@@ -292,7 +292,7 @@ func TestGarbageInStatus(t *testing.T) {
 			}
 		},
 		"a threshold of votes that never were": func(r *v1alpha1.LockPolicyRolloutStatus) {
-			r.Wait = &v1alpha1.RolloutThreshold{Bucket: 15, CanaryAbove: 1000, CanaryAsked: 1000}
+			r.Wait = &v1alpha1.RolloutThreshold{Bucket: 14, CanaryAbove: 1000, CanaryAsked: 1000}
 		},
 		"no candidate":                     func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate = nil },
 		"a candidate of another name":      func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate.Name = "something else-7-8" },

@@ -434,3 +434,37 @@ func TestRevisionsOfADeletedPolicyGoFirst(t *testing.T) {
 		t.Errorf("%d revisions are kept, %v; want %d", len(kept.Items), err, maxRevisions)
 	}
 }
+
+// A canary does not shrink with the steps of its plan, and nobody who lowers them wants it in force
+// earlier. They are told at once, and it is held until there is a step again.
+//
+// mutation: an edit that is told as any other, and a candidate that is promoted since no step is
+// above make this fail.
+func TestWhoLowersTheStepsBelowTheCanaryIsTold(t *testing.T) {
+	w := trying(t, handOff)
+	name := w.rollout().Candidate.Name
+	w.edit(func(p *v1alpha1.LockPolicy) { p.Spec.Rollout.StepsPercent = []int32{5} })
+	w.pass()
+	const beyond = "stepsPercent ends with 5, and the candidate is tried on 20 percent of the runs: it stays there, and no evidence promotes it. " +
+		"Add a step of 20 percent or more, or promote or abort it"
+	w.says(
+		"Normal InForce Generation 3 is in force for all runs at once, but for runLock, whose candidate CANDIDATE is Progressing: "+
+			"only edits of runLock, and of strategy and lock of admission without a total, are tried on a part of them",
+		"Warning CanaryRuns "+beyond,
+	)
+	for range 2 {
+		w.play(60, 6, 6)
+		w.refresh()
+	}
+	w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
+	c := meta.FindStatusCondition(w.status(polled).Conditions, v1alpha1.ConditionRolledOut)
+	if c == nil || c.Status != metav1.ConditionUnknown || c.Message != beyond {
+		t.Errorf("condition %+v", c)
+	}
+	w.says()
+	w.edit(func(p *v1alpha1.LockPolicy) { p.Spec.Rollout.StepsPercent = []int32{5, 20} })
+	w.pass()
+	if w.is(rollout.Promoted, 0, v1alpha1.ReasonAllStepsPassed); w.rollout().Baseline.Name != name {
+		t.Errorf("the baseline is %s", w.rollout().Baseline.Name)
+	}
+}

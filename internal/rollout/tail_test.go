@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// putOff is an arm of tenant-minutes, half of them contended, of which some were put off.
+func putOff(voted, busy, off int64) Counts {
+	c := Counts{Runs: voted, Ended: voted, Contended: voted / 2, Busy: busy}
+	c.Waits[0], c.Waits[9], c.Waits[len(Bounds)] = voted/2, voted/2-off, off
+	return c
+}
+
+// hung is an arm of runs of which all were contended, and some waited for more than a minute, or
+// for their result.
+func hung(runs, waits, latencies int64) Counts {
+	c := Counts{Runs: runs, Ended: runs, Contended: runs, Busy: runs / 10}
+	c.Waits[8], c.Waits[len(Bounds)] = runs-waits, waits
+	c.Latencies[9], c.Latencies[len(Bounds)] = runs-latencies, latencies
+	return c
+}
+
+// Where one in twenty values of the control is above all bounds, those of the canary that are are
+// still more. A threshold of before that nothing can exceed is set anew.
+//
+// mutation: a threshold in the last bucket makes all of this fail; one that is kept because it is
+// set, or votes of before that count, the rows of a stored one.
+func TestAControlWhoseTailIsAboveAllBounds(t *testing.T) {
+	last := len(Bounds)
+	minutes := Tally{Canary: putOff(100, 45, 8), Control: putOff(100, 45, 8)}
+	later := Tally{Canary: putOff(500, 245, 208), Control: putOff(500, 225, 40)}
+	alike := Tally{Canary: putOff(500, 225, 40), Control: putOff(500, 225, 40)}
+	runs := Tally{Canary: hung(100, 10, 10), Control: hung(100, 10, 10)}
+	of := func(u Unit, early Tally) State {
+		s := progressing(50)
+		s.Unit = u
+		return s.observe(aPlan(), early)
+	}
+	stored := func(seen Tally) State {
+		s := of(TenantMinute, seen)
+		s.Wait = Threshold{Set: true, Bucket: last, Canary: Vote{0, 50}, Control: Vote{0, 50}}
+		return s
+	}
+	for name, test := range map[string]struct {
+		state  State
+		tally  Tally
+		phase  Phase
+		reason Reason
+		says   string
+	}{
+		"more are put off":           {of(TenantMinute, minutes), later, RolledBack, ReasonWaitTailWorse, "200 of 400 tenant-minutes of the canary waited longer for the lock than 1m0s, or were put off, and 32 of 400 of the control"},
+		"no more are":                {of(TenantMinute, minutes), alike, Promoted, ReasonAllStepsPassed, ""},
+		"more runs wait":             {of(Run, runs), Tally{Canary: hung(500, 250, 50), Control: hung(500, 50, 50)}, RolledBack, ReasonWaitTailWorse, "240 of 400 runs of the canary waited longer for the lock than 1m0s, and 40 of 400 of the control"},
+		"more results are late":      {of(Run, runs), Tally{Canary: hung(500, 50, 250), Control: hung(500, 50, 50)}, RolledBack, ReasonLatencyWorse, "240 of 400 runs of the canary had a result latency above 1m0s, and 40 of 400 of the control"},
+		"a stored one is set anew":   {stored(minutes), later, Progressing, ReasonCanaryRuns, "40 of each are needed"},
+		"and then more are put off":  {stored(minutes).observe(aPlan(), minutes), later, RolledBack, ReasonWaitTailWorse, "200 of 400"},
+		"and then they are not more": {stored(minutes).observe(aPlan(), minutes), alike, Promoted, ReasonAllStepsPassed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, Unit: test.state.Unit, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Reason != test.reason || !strings.Contains(got.Message, test.says) {
+				t.Errorf("%s, %s (%s); want %s, %s (%s)", got.Phase, got.Reason, got.Message, test.phase, test.reason, test.says)
+			}
+		})
+	}
+}

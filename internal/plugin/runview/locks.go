@@ -110,7 +110,7 @@ func (s *LockSight) runs() iter.Seq[*v1alpha1.WorkflowRun] {
 // those for which the most wait first. Positions are those of the queue: by priority, then age, of
 // the run at the top.
 func Locks(s LockSight) []Lock {
-	t := table{LockSight: s, all: map[string]*Lock{}}
+	t := table{LockSight: s, all: map[string]*Lock{}, standings: standingsOf(s.runs())}
 	for run := range s.runs() {
 		t.holds(run)
 		t.waits(run)
@@ -140,7 +140,7 @@ type table struct {
 	LockSight
 	all     map[string]*Lock
 	decided int // runs whose expressions were looked at
-	byName  map[types.NamespacedName]*v1alpha1.WorkflowRun
+	standings
 }
 
 func (t *table) of(lock string) *Lock {
@@ -304,8 +304,10 @@ func wantsOf(namespace, named string, requests []v1alpha1.LockRequest) []want {
 func (t *table) semaphore(sem *v1alpha1.Semaphore) {
 	mine, used := sem.Name+"/", false
 	if sem.Status != nil {
-		for i := range sem.Status.Busiest {
-			t.busy(mine, &sem.Status.Busiest[i])
+		for _, k := range sem.Status.Busiest {
+			if !t.Whole || k.Held > 0 {
+				t.of(mine+k.Key).busy(&k, t.Whole)
+			}
 		}
 	}
 	for name, l := range t.all {
@@ -330,10 +332,10 @@ func (t *table) settle(l *Lock) {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
 	})
 	for i := range l.Waiters {
-		l.Waiters[i].stands = t.standingOf(l.Waiters[i].run)
+		l.Waiters[i].stands = t.standings.of(l.Waiters[i].run)
 	}
 	slices.SortFunc(l.Waiters, func(a, b LockWaiter) int {
-		return a.inLine(&b)
+		return cmp.Or(a.stands.before(b.stands), inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
 	})
 	l.Waiting = len(l.Waiters)
 	for i := range l.Waiters {

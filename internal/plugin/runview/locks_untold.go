@@ -27,20 +27,16 @@ type Untold struct {
 }
 
 // busy enters what a Semaphore says of one of its keys beyond what is known from runs: of those that
-// the reader may not see, or of locks that no status has.
-func (t *table) busy(mine string, k *v1alpha1.KeyStatus) {
-	if t.Whole && k.Held == 0 {
-		return // nobody uses it, or its runs say how
-	}
-	l := t.of(mine + k.Key)
+// the reader may not see, or, where the reader sees the whole, of locks that no status has.
+func (l *Lock) busy(k *v1alpha1.KeyStatus, whole bool) {
 	held := max(0, k.Held-l.Held)
 	switch h := (Hidden{Held: held, Waiting: max(0, k.Queued-int32(len(l.Waiters)))}); {
-	case t.Whole && held > 0:
+	case whole && held > 0:
 		l.Untold = &Untold{Held: held, Holder: k.Holder}
 		if slices.ContainsFunc(l.Holders, func(h LockHolder) bool { return h.Namespace+"/"+h.Name == k.Holder }) {
 			l.Untold.Holder = ""
 		}
-	case !t.Whole && h != (Hidden{}):
+	case !whole && h != (Hidden{}):
 		l.Hidden = &h
 	}
 }

@@ -3,11 +3,13 @@
 package main
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
 // cached is what each replica keeps of objects in memory. Nobody asks for managedFields, and runs
@@ -15,15 +17,24 @@ import (
 func cached(informers runwatch.NewInformer) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers,
-		ByObject: map[client.Object]cache.ByObject{&v1alpha1.StepApproval{}: {Transform: slimApproval}},
+		ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.StepApproval{}: {Transform: slim}, &v1alpha1.Schedule{}: {Transform: slim}, &v1alpha1.Workflow{}: {Transform: slim},
+		},
 	}
 }
 
-// slimApproval leaves out of a decision what the operator does not read, and what may be as large
-// as an object can be. It writes owner references alone, by a patch, so nothing is lost.
-func slimApproval(o any) (any, error) {
-	if a, is := o.(*v1alpha1.StepApproval); is {
-		a.ManagedFields, a.Labels, a.Annotations, a.Finalizers = nil, nil, nil, nil
+// slim leaves out of an object what the operator does not read, and what may be as large as an
+// object can be. Of decisions it writes owner references alone, by a patch; of schedules and
+// Workflows their status, with which the API server takes nothing else. So nothing is lost. Of
+// Workflows replicas have the metadata alone: the names, and which version each has.
+func slim(o any) (any, error) {
+	switch o := o.(type) {
+	case *v1alpha1.StepApproval:
+		o.ManagedFields, o.Labels, o.Annotations, o.Finalizers = nil, nil, nil, nil
+	case *v1alpha1.Schedule:
+		schedule.Slim(o)
+	case *metav1.PartialObjectMetadata:
+		o.ManagedFields, o.Labels, o.Annotations, o.Finalizers, o.OwnerReferences = nil, nil, nil, nil, nil
 	}
 	return o, nil
 }

@@ -36,6 +36,14 @@ type memory struct {
 	checked int64                // the generation of wrong
 	wrong   string               // what is wrong with its steps
 	long    int64                // the generation that was to be validated
+
+	read     int64  // the generation of problem
+	problem  string // what is wrong with its spec beside times and runs
+	looked   looked // what wrongNow is about
+	wrongNow string // what the operator found wrong with its template
+	saw      sight  // what stop is about
+	stop     bool   // what spec.stopWhen said
+	costly   sight  // over which it takes a desk
 }
 
 // answered says whether the API server said something else of this generation before. A process

@@ -5,7 +5,6 @@ package schedule
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,14 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/cron"
-	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
@@ -32,7 +29,7 @@ const maxMessage = 2000
 func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (schedule.Input, error) {
 	now := r.Clock.Now()
 	in := schedule.Input{Now: now, Schedule: s, Failed: mem.failed}
-	in.Table, in.Invalid = mem.tableOf(&s.Spec)
+	in.Table, in.Invalid = mem.tableOf(s)
 	if s.Status != nil {
 		in.Stuck = mem.stands(s.Status.Starting, now)
 	}
@@ -50,14 +47,10 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err := r.lookBelow(ctx, s, mem, runs); err != nil {
 		return in, err
 	}
-	for i := range runs {
-		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok { // else it was made ours by somebody else
-			fact := runFact(&runs[i], slot)
-			fact.CleansUp = mem.below[runs[i].UID].busy
-			in.Runs = append(in.Runs, fact)
-		}
+	in.Runs = factsOf(s, mem, runs)
+	if in.Stop, err = r.stops(ctx, s, runs, mem); err != nil {
+		return in, err
 	}
-	in.Stop = r.stops(s, runs)
 	is, err := r.refused(ctx, in, mem)
 	if is.holds {
 		in.Refused = is.why
@@ -68,14 +61,29 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	return in, err
 }
 
+// factsOf is what a decision has to know of runs.
+func factsOf(s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) (all []schedule.Run) {
+	for i := range runs {
+		if slot, ok := schedule.SlotOf(s.Name, runs[i].Name); ok { // else it was made ours by somebody else
+			fact := runFact(&runs[i], slot)
+			fact.CleansUp = mem.below[runs[i].UID].busy
+			all = append(all, fact)
+		}
+	}
+	return all
+}
+
 // tableOf is the timetable of a spec; nil: the spec is not valid, and why says so.
-func (m *memory) tableOf(spec *v1alpha1.ScheduleSpec) (t *cron.Timetable, why string) {
-	t, err := m.table(&spec.ScheduleTiming)
+func (m *memory) tableOf(s *v1alpha1.Schedule) (t *cron.Timetable, why string) {
+	t, err := m.table(&s.Spec.ScheduleTiming)
 	if err != nil {
 		return nil, cut(err.Error())
 	}
-	if problem := schedule.Problem(spec); problem != "" {
-		return nil, cut(problem)
+	if m.read != s.Generation { // it compiles an expression
+		m.read, m.problem = s.Generation, cut(schedule.Problem(&s.Spec))
+	}
+	if m.problem != "" {
+		return nil, m.problem
 	}
 	return t, ""
 }
@@ -187,57 +195,6 @@ func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
 	return fact
 }
 
-// stops evaluates spec.stopWhen over the run that ended last. An expression that fails does
-// not stop. A stop is for good, and what a run that needs a newer operator returned may be read
-// wrongly: that one does not stop, either.
-func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bool {
-	if s.Spec.StopWhen == "" {
-		return false
-	}
-	last := lastEnded(runs, r.Clock.Now())
-	if last == nil || last.NeedsNewer() > 0 {
-		return false
-	}
-	started := int64(0)
-	if s.Status != nil {
-		started = s.Status.Started
-	}
-	reason := ""
-	if c := meta.FindStatusCondition(last.Status.Conditions, v1alpha1.ConditionSucceeded); c != nil {
-		reason = c.Reason
-	}
-	run := map[string]any{"name": last.Name, "phase": string(last.Status.Phase), "reason": reason, "started": started}
-	stored := ""
-	switch {
-	case last.Status.OutputsRef != nil: // who reads them fails
-		stored = fmt.Sprintf(" (its outputs of %d bytes are in the object store, and are not read here)", last.Status.OutputsRef.Size)
-	case last.Status.Outputs != nil:
-		run["outputs"] = json.RawMessage(last.Status.Outputs.Raw)
-	default:
-		run["outputs"] = json.RawMessage("{}")
-	}
-	stop, err := expr.EvalCondition(s.Spec.StopWhen, expr.Vars{Run: run})
-	if err != nil {
-		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide", "spec.stopWhen over run %s%s: %v", last.Name, stored, err)
-	}
-	return err == nil && stop
-}
-
-// lastEnded is the run that ended last; nil: none has.
-func lastEnded(runs []v1alpha1.WorkflowRun, now time.Time) (last *v1alpha1.WorkflowRun) {
-	var latest time.Time
-	for i := range runs {
-		run := &runs[i]
-		if !status.Finished(run) {
-			continue
-		}
-		if ended := schedule.EndOf(run.Status.CompletedAt.Time, run.CreationTimestamp.Time, now); last == nil || latest.Before(ended) {
-			last, latest = run, ended
-		}
-	}
-	return last
-}
-
 // verdict is what is known of runs of spec.runTemplate.
 type verdict struct {
 	// why they would be refused; empty: they would not, as far as is known.
@@ -253,23 +210,58 @@ type verdict struct {
 // of the schedule: a pattern of its Workflow may want the offset of the zone.
 func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory) (verdict, error) {
 	s := in.Schedule
-	slot := someSlot(in)
-	run, err := runOf(s, slot, local(in, slot))
-	if err != nil {
-		return verdict{why: cut(err.Error()), holds: true}, nil
-	}
 	var ns corev1.Namespace
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
+	}
+	of := looked{s.Generation, ns.ResourceVersion}
+	if is, known := mem.known(of, r.Clock.Now()); known {
+		return is, nil
+	}
+	if mem.inLine(s) && !r.Aside.Free(s.Namespace) {
+		return verdict{}, passes.ErrLater // not even read: there may be thousands
+	}
+	slot := someSlot(in)
+	run, err := runOf(s, slot, local(in, slot))
+	if err != nil {
+		mem.looked, mem.wrongNow = of, cut(err.Error())
+		return verdict{why: mem.wrongNow, holds: true}, nil
 	}
 	wrong, err := r.problems(ctx, mem, s, run)
 	if err != nil {
 		return verdict{}, err
 	}
-	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), wrong); why != "" {
-		return verdict{why: cut(why), holds: true}, nil
+	mem.looked, mem.wrongNow = of, cut(cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), wrong))
+	if mem.wrongNow != "" {
+		return verdict{why: mem.wrongNow, holds: true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
+}
+
+// looked is what the operator's own look at a template depends on: an edit of the schedule, or of
+// its namespace, makes another. A template may be large, and is decoded for a look.
+type looked struct {
+	generation int64
+	namespace  string // its resourceVersion
+}
+
+// known is what was found before, unless the API server is to be asked by now.
+func (m *memory) known(of looked, now time.Time) (is verdict, known bool) {
+	if m.looked != of {
+		return verdict{}, false
+	}
+	if m.wrongNow != "" {
+		return verdict{why: m.wrongNow, holds: true}, true
+	}
+	return m.is, m.tried == of.generation && !m.asksAgain(now)
+}
+
+// asksAgain says whether the API server is to be asked again what it said of this generation.
+func (m *memory) asksAgain(now time.Time) bool { return !m.again.IsZero() && !now.Before(m.again) }
+
+// inLine says whether the template of a schedule waits for a desk.
+func (m *memory) inLine(s *v1alpha1.Schedule) bool {
+	return m.long == s.Generation && m.checked != s.Generation && !m.answered(s)
 }
 
 // someSlot is the next slot of a schedule, else one of long ago.
@@ -289,7 +281,7 @@ func someSlot(in schedule.Input) time.Time {
 // admission has accepted the run before.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
-	if mem.tried == s.Generation && (mem.again.IsZero() || now.Before(mem.again)) {
+	if mem.tried == s.Generation && !mem.asksAgain(now) {
 		return mem.is
 	}
 	name := run.Name
@@ -349,9 +341,6 @@ func (r *Reconciler) problems(ctx context.Context, m *memory, s *v1alpha1.Schedu
 		m.checked, m.wrong = s.Generation, ""
 	}
 	if m.checked != s.Generation {
-		if m.long == s.Generation && !r.Aside.Free(s.Namespace) {
-			return "", passes.ErrLater // not even begun: there may be thousands
-		}
 		m.long = s.Generation
 		early, cancel := r.Driven.Early(ctx, s.UID) // who hands over waits for its end
 		defer cancel()

@@ -8,14 +8,17 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -50,7 +53,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return list.Items, err
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("schedule").
-		Watches(&v1alpha1.Schedule{}, &handler.EnqueueRequestForObject{}).
+		Watches(&v1alpha1.Schedule{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(edits())).
 		Watches(&v1alpha1.WorkflowRun{}, runEvents()).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.waker.start(q)
@@ -65,6 +68,17 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return fmt.Errorf("make schedule controller: %w", err)
 	}
 	return nil
+}
+
+// edits leaves out the updates of schedules that change nothing that a pass reads: whoever may add
+// a label may do so all the time.
+func edits() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, _ := e.ObjectOld.(*v1alpha1.Schedule)
+		now, _ := e.ObjectNew.(*v1alpha1.Schedule)
+		return was == nil || now == nil || passes.OtherSpec(was, now) || !equality.Semantic.DeepEqual(was.Status, now.Status) ||
+			was.Annotations[v1alpha1.AnnotationCreatedBy] != now.Annotations[v1alpha1.AnnotationCreatedBy]
+	}}
 }
 
 func ownerOf(o client.Object) []string {

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -60,6 +59,7 @@ type Sweeper struct {
 	Owner client.FieldOwner
 
 	seen map[types.NamespacedName]seen
+	next map[string]string // by namespace: the Workflow that the last round did not come to
 }
 
 // Start makes rounds until ctx ends.
@@ -86,7 +86,7 @@ type revision struct {
 
 func (r revision) of(workflow string) string { return strings.TrimPrefix(r.name, workflow+"-") }
 
-// Round looks at all revisions once.
+// Round looks at all revisions once, but for those of namespaces that took too long.
 func (s *Sweeper) Round(ctx context.Context) error {
 	all, err := s.list(ctx)
 	if err != nil {
@@ -96,23 +96,8 @@ func (s *Sweeper) Round(ctx context.Context) error {
 	for namespace, workflows := range all {
 		errs = append(errs, s.sweepNamespace(ctx, namespace, workflows))
 	}
+	maps.DeleteFunc(s.next, func(namespace, _ string) bool { return all[namespace] == nil })
 	maps.DeleteFunc(s.seen, func(key types.NamespacedName, _ seen) bool { return all[key.Namespace][key.Name] == nil })
-	return errors.Join(errs...)
-}
-
-// sweepNamespace looks at the revisions of a namespace. Its runs are looked through once for all of
-// its Workflows: there may be thousands of both.
-func (s *Sweeper) sweepNamespace(ctx context.Context, namespace string, workflows map[string][]revision) error {
-	cached := sync.OnceValues(func() (keeps, error) { return s.cached(ctx, namespace) })
-	var errs []error
-	for name, listed := range workflows {
-		if ctx.Err() != nil {
-			break
-		}
-		if err := s.sweep(ctx, types.NamespacedName{Namespace: namespace, Name: name}, listed, cached); err != nil {
-			errs = append(errs, fmt.Errorf("workflow %s/%s: %w", namespace, name, err))
-		}
-	}
 	return errors.Join(errs...)
 }
 

@@ -74,6 +74,7 @@ type Controller struct {
 	idle     map[string]time.Time    // since when a ticket has what status does not say
 	refusals map[types.UID]time.Time // when a run could last not be marked, to take what it has
 	unknown  map[types.UID]time.Time // since when the cache does not know a run that has tickets
+	ended    ended                   // rings
 	ahead    map[holdID]time.Time    // since when a hold was seen whose fence was ahead of the clock
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// deadlocked is the wait that has to end for others to go on; nil: all can go on. Locks that
+// deadlocked are the waits that have to end for others to go on; none: all can go on. Locks that
 // are taken together are never part of a deadlock. But what holds its locks may wait for others:
 // see scope.
 //
@@ -20,14 +20,25 @@ import (
 // youngest wait of a ring is refused: who waits behind one goes on then. Who is in the line of an
 // Ordered lock behind one that waits in vain does so, too, though the lock may be free.
 //
+// There may be many rings, of tenants that have nothing to do with each other: none waits for the
+// end of another's. Of those that share what they wait for one is refused at a time: more may go on
+// then. A ring that waits for another one, too, may end with that. With all its youngest is refused
+// all the same; else left says that there is such a one. What a wait is inside of that was refused
+// a moment ago, one of ending, is about to end, or to go on.
+//
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.
 //
 // The cost is that of what is held and waited for, once: users choose how many wait for how much.
 //
 // Errors: that ctx ended.
-func deadlocked(ctx context.Context, s store.LocksSnapshot, limit limitOf, v *view) (*store.Waiter, error) {
-	w := &waits{limit: limit, locks: map[string]*lock{}, parts: map[scope]*part{}}
+func deadlocked(ctx context.Context, s store.LocksSnapshot, limit limitOf, v *view, ending []store.Ticket, all bool) (refuse []*store.Waiter, left bool, err error) {
+	w := &waits{limit: limit, locks: map[string]*lock{}, parts: map[scope]*part{}, ends: map[scope]bool{}}
+	for _, one := range ending {
+		for _, in := range v.within(one) {
+			w.ends[in] = true
+		}
+	}
 	for i := range s.Holds {
 		w.hold(&s.Holds[i], v)
 	}
@@ -37,9 +48,10 @@ func deadlocked(ctx context.Context, s store.LocksSnapshot, limit limitOf, v *vi
 		}
 	}
 	if err := w.goOn(ctx); err != nil {
-		return nil, fmt.Errorf("look for a ring of waits: %w", err)
+		return nil, false, fmt.Errorf("look for a ring of waits: %w", err)
 	}
-	return w.youngest(), nil
+	refuse, left = w.youngest(all)
+	return refuse, left, nil
 }
 
 // waits are what is held and waited for. Waiters, locks and parts are the nodes of a graph, each
@@ -51,6 +63,7 @@ type waits struct {
 	line  []*waiter // in order
 	locks map[string]*lock
 	parts map[scope]*part // that holders need
+	ends  map[scope]bool  // in which a wait was refused
 	nodes int
 
 	going []*waiter // that go on, which is not passed on yet
@@ -124,6 +137,9 @@ func (w *waits) hold(h *store.Holding, v *view) {
 	var needs []scope
 	if !h.IsReserved() {
 		needs = v.needs(h.Ticket)
+	}
+	if slices.ContainsFunc(needs, func(s scope) bool { return w.ends[s] }) {
+		needs = nil
 	}
 	for _, s := range needs {
 		p := w.parts[s]
@@ -244,20 +260,40 @@ func (w *waits) lackLess(one *waiter) {
 	}
 }
 
-// youngest is the one that waits in vain, and is needed, and came last of those that wait for
-// themselves.
-func (w *waits) youngest() (youngest *store.Waiter) {
-	ring := inRings(w.edges())
+// youngest are, of each set of those that wait for themselves and for each other, the one that
+// waits in vain, and is needed, and came last. Without all, sets that wait for another
+// one are left.
+func (w *waits) youngest(all bool) (some []*store.Waiter, left bool) {
+	sets := ringsOf(w.edges())
+	last := map[int]*waiter{} // by set
 	for _, one := range w.line {
-		needed := len(one.parts) > 0 // who needs them has not ended, as this one did not go on
-		if one.lacks == 0 || !needed || !ring[one.node] {
+		set := sets.of[one.node]
+		if set == 0 || !one.needed() {
 			continue
 		}
-		if youngest == nil || cmp.Or(one.Ticket.Arrival().Compare(youngest.Ticket.Arrival()), cmp.Compare(one.Ticket.ID, youngest.Ticket.ID)) > 0 {
-			youngest = one.Waiter
+		if sets.behind[one.node] && !all {
+			left = true
+			continue
+		}
+		if was := last[set]; was == nil || one.cameAfter(was) {
+			last[set] = one
 		}
 	}
-	return youngest
+	for _, one := range w.line {
+		if last[sets.of[one.node]] == one {
+			some = append(some, one.Waiter)
+		}
+	}
+	return some, left
+}
+
+// needed says whether one waits in vain, and somebody needs it: who does has not ended, as this one
+// did not go on.
+func (w *waiter) needed() bool { return w.lacks > 0 && len(w.parts) > 0 }
+
+// cameAfter is the order in which those that wait came.
+func (w *waiter) cameAfter(other *waiter) bool {
+	return cmp.Or(w.Ticket.Arrival().Compare(other.Ticket.Arrival()), cmp.Compare(w.Ticket.ID, other.Ticket.ID)) > 0
 }
 
 // edges are the ways from each node to those for which it waits in vain. That of a waiter to a

@@ -13,8 +13,11 @@ import (
 // What follows says what deadlocked has to find, by looking at all waits again for each hold: the
 // code before it was made to cost no more than what there is.
 
-func plainlyDeadlocked(s store.LocksSnapshot, limit limitOf, needs plainNeeds) *store.Waiter {
-	held := slices.DeleteFunc(slices.Clone(s.Holds), store.Holding.IsReserved) // they end by themselves
+// plainlyDeadlocked are the tickets of those that are refused, with spaces between them.
+func plainlyDeadlocked(s store.LocksSnapshot, limit limitOf, needs plainNeeds) string {
+	held := slices.DeleteFunc(slices.Clone(s.Holds), func(h store.Holding) bool { // they end by themselves
+		return h.IsReserved() || slices.ContainsFunc(s.Waiters, func(w store.Waiter) bool { return w.Refused != "" && needs(h.Ticket, w.Ticket) })
+	})
 	w := plainWaits{used: usedOf(held), limit: limit, needs: needs, held: held, byTree: map[string][]store.Waiter{}}
 	for _, one := range s.Waiters {
 		if one.Refused == "" {
@@ -26,7 +29,9 @@ func plainlyDeadlocked(s store.LocksSnapshot, limit limitOf, needs plainNeeds) *
 	for more := len(w.line) > 0; more; {
 		more = w.ends()
 	}
-	return w.youngest()
+	ids := w.youngest()
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
 }
 
 // plainNeeds says whether what holds its locks ends only after one that waits went on.
@@ -99,9 +104,9 @@ func (w *plainWaits) never(l store.Want) bool {
 	return ok && l.Permits > n
 }
 
-// youngest is the one that waits in vain, and is needed, in the youngest run of those
-// that wait for themselves.
-func (w *plainWaits) youngest() *store.Waiter {
+// youngest are those that wait in vain, and are needed, and wait for themselves: each that is the
+// youngest of those that it waits for, all of which wait for it, or are in no ring.
+func (w *plainWaits) youngest() (ids []string) {
 	blocked := w.blocked()
 	behind := w.edges(blocked)
 	var all []store.Waiter
@@ -115,32 +120,38 @@ func (w *plainWaits) youngest() *store.Waiter {
 	slices.SortFunc(all, func(a, b store.Waiter) int {
 		return cmp.Or(b.Ticket.Arrival().Compare(a.Ticket.Arrival()), cmp.Compare(b.Ticket.ID, a.Ticket.ID))
 	})
-	outside := map[string]bool{}
-	for _, one := range all {
-		if !outside[one.Ticket.ID] && plainlyInRing(one.Ticket.ID, behind, outside) {
-			return &one
+	had := map[string]bool{}
+	for _, one := range all { // the youngest come first
+		id := one.Ticket.ID
+		needed := plainlyReached(id, behind)
+		if had[id] || !needed[id] {
+			continue
+		}
+		last := true
+		for other := range needed {
+			ways := plainlyReached(other, behind)
+			had[other] = had[other] || ways[id]
+			last = last && (ways[id] || !ways[other])
+		}
+		if last {
+			ids = append(ids, id)
 		}
 	}
-	return nil
+	return ids
 }
 
-// plainlyInRing says whether the way from one to those for whom it waits leads back to it. Outside
-// are those that are in no ring, which is noted: no way back leads by them.
-func plainlyInRing(id string, behind map[string][]string, outside map[string]bool) bool {
+// plainlyReached are those for whom one waits, and those for whom they do, and so on.
+func plainlyReached(id string, behind map[string][]string) map[string]bool {
 	seen := map[string]bool{}
 	for next := slices.Clone(behind[id]); len(next) > 0; {
 		last := next[len(next)-1]
 		next = next[:len(next)-1]
-		if last == id {
-			return true
-		}
-		if !seen[last] && !outside[last] {
+		if !seen[last] {
 			seen[last] = true
 			next = append(next, behind[last]...)
 		}
 	}
-	outside[id] = true
-	return false
+	return seen
 }
 
 // edges are for whom of those that are blocked each of them waits: who has to go on before what it

@@ -27,7 +27,8 @@
 //     deleted while its operator died it is two resyncs: see resyncs.UnknownTime.
 //   - Locks that are taken together are never part of a deadlock. A run that holds spec.locks, or a
 //     step that holds its own and has items or a child run, may need a step inside of it that waits
-//     for others: where those wait for each other, a resync refuses the youngest (LockDeadlock).
+//     for others: where those wait for each other, a resync refuses the youngest (LockDeadlock), of
+//     each ring that has nothing to do with the others.
 //     Who is behind another in an Ordered line waits for what that one waits for.
 //
 // # When a hold is dropped

@@ -28,6 +28,8 @@ const (
 	idleTime = 10 * time.Second
 	// maxRebuilds bounds the rebuilds in one resync.
 	maxRebuilds = 3
+	// mostPassedOver is how many resyncs in a row leave rings that wait for others.
+	mostPassedOver = 3
 	// listPage is the number of runs per page of a live list.
 	listPage = 500
 	// runsPage is a page of whole runs, each of up to 1.5 MiB.
@@ -187,7 +189,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	if err := c.dropAll(ctx, slices.Concat(f.drop, gone)); err != nil {
 		return err
 	}
-	failed := errors.Join(c.wakeAll(ctx, f.heads), c.takeIdle(ctx, v, f), c.endRing(ctx, v, s, f.wake))
+	failed := errors.Join(c.wakeAll(ctx, f.heads), c.takeIdle(ctx, v, f), c.endRings(ctx, v, s, f.wake))
 	for _, w := range s.Waiters {
 		if asksAgain(v, w, changed) {
 			f.wake[uidOf(w.Ticket.ID)] = true
@@ -202,13 +204,16 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 	return failed
 }
 
-// endRing refuses a step that waits for itself by way of other runs. A snapshot is not of one
+// endRings refuses steps that wait for themselves by way of other runs. A snapshot is not of one
 // moment, and a refusal is for good: so a ring must also be one by what lasted until a second
 // snapshot, and by what runs and semaphores say after that. There may be more holds and waits than
-// those, but they only make more rings. The refusal is of that wait only: a step that was granted
-// its locks since, or waits for others, is left alone.
-func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
-	if w, err := deadlocked(ctx, s, v.limit, v); w == nil {
+// those, but they only make more rings. A refusal is of that wait only: a step that was granted
+// its locks since, or waits for others, is left alone. After one the next resync is asked for:
+// there may be a ring by another way. A ring that waits for another one is left for a few of those:
+// somebody may have new ones before it all the time.
+func (c *Controller) endRings(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
+	if all, _, err := deadlocked(ctx, s, v.limit, v, c.ending(s), true); len(all) == 0 {
+		c.ended.passedOver = 0
 		return err
 	}
 	later, err := c.store.SnapshotLocks(ctx)
@@ -219,17 +224,25 @@ func (c *Controller) endRing(ctx context.Context, v *view, s store.LocksSnapshot
 	if err != nil {
 		return fmt.Errorf("look at a ring again: %w", err)
 	}
-	w, err := deadlocked(ctx, s.Lasting(later), now.limit, now)
-	if w == nil {
+	all, left, err := deadlocked(ctx, s.Lasting(later), now.limit, now, c.ending(s, later), c.ended.passedOver >= mostPassedOver)
+	if err != nil {
 		return err
 	}
-	refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)
-	if err != nil {
-		return fmt.Errorf("refuse a step: %w", err)
+	c.ended.passedOver++
+	if !left {
+		c.ended.passedOver = 0
 	}
-	if refused {
-		c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", w.Ticket.ID)
-		wake[uidOf(w.Ticket.ID)] = true
+	for _, w := range all {
+		refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)
+		if err != nil {
+			return fmt.Errorf("refuse a step: %w", err)
+		}
+		if refused {
+			c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", w.Ticket.ID)
+			wake[uidOf(w.Ticket.ID)] = true
+			c.ended.refused[w.Ticket.ID] = refusal{w.Ticket, c.clock.Now()}
+			c.kicks.Kick()
+		}
 	}
 	return nil
 }

@@ -160,8 +160,8 @@ func TestARingByWayOfAnOrderedLineIsFound(t *testing.T) {
 // A ring is judged by what runs and semaphores say after the second look, and a refusal is of the
 // wait that was judged: who can go on by now is not refused, since a refusal is for good.
 //
-// mutations: endRing that judges by the limits of before its second look makes this fail, as does a
-// refusal of a ticket whatever it waits for.
+// mutations: endRings that judges by the limits of before its second look makes this fail, as does
+// a refusal of a ticket whatever it waits for.
 func TestARingThatEndsBeforeItsRefusalRefusesNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		raised, moved bool

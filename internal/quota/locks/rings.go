@@ -4,17 +4,23 @@ package locks
 
 import "math"
 
-// inRings says of each node of a graph whether a way from it leads back to it. No node has a way to
-// itself at once. It takes as long as there are nodes and ways: this is Tarjan's search for sets of
-// nodes that can all reach each other.
-func inRings(next [][]int) []bool {
-	s := &search{next: next, found: make([]int, len(next)), in: make([]bool, len(next))}
+// rings are those of a graph, by node.
+type rings struct {
+	of     []int  // the set of nodes that can all reach each other, from 1; 0: no way leads back to it
+	behind []bool // a way from it leads to another set
+}
+
+// ringsOf finds the rings of a graph. No node has a way to itself at once. It takes as long as
+// there are nodes and ways: this is Tarjan's search for sets of nodes that can all reach each
+// other. It finds a set after all that it leads to.
+func ringsOf(next [][]int) rings {
+	s := &search{next: next, found: make([]int, len(next)), rings: rings{make([]int, len(next)), make([]bool, len(next))}}
 	for node := range next {
 		if s.found[node] == 0 {
 			s.visit(node)
 		}
 	}
-	return s.in
+	return s.rings
 }
 
 // search is one search.
@@ -22,8 +28,9 @@ type search struct {
 	next  [][]int
 	found []int // by node, from 1: when it was found; done: its set is known
 	open  []int // nodes whose set is not known yet
-	in    []bool
 	count int
+	sets  int
+	rings
 }
 
 const done = math.MaxInt
@@ -45,10 +52,24 @@ func (s *search) visit(node int) int {
 	if first < mine {
 		return first
 	}
-	set := s.open[at:]
-	for _, one := range set {
-		s.found[one], s.in[one] = done, len(set) > 1
-	}
+	s.close(s.open[at:])
 	s.open = s.open[:at]
 	return done
+}
+
+// close notes a set of nodes. Those that it leads to have been closed.
+func (s *search) close(set []int) {
+	behind, number := false, 0
+	for _, one := range set {
+		for _, to := range s.next[one] {
+			behind = behind || s.found[to] == done && (s.of[to] > 0 || s.behind[to])
+		}
+	}
+	if len(set) > 1 {
+		s.sets++
+		number = s.sets
+	}
+	for _, one := range set {
+		s.found[one], s.of[one], s.behind[one] = done, number, behind
+	}
 }

@@ -10,21 +10,31 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
 // A rolling update that changes --redis-addrs: the new replica is not ready, so the update goes no
 // further, and it has no part in anything until those with the Redis of before are gone.
 //
-// mutations: newAgreement that is nil, newGate that does not give it to the store, or newOwner that
-// does not give it to the Keeper, make this fail.
+// mutations: newAgreement that is nil, newGate that does not give it or the record to the store, or
+// newOwner that does not give it to the Keeper, make this fail.
 func TestARollingUpdateToAnotherRedisStopsAtItsFirstReplica(t *testing.T) {
 	s := newSite(t)
 	other := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: other.Addr()})
 	defer func() { _ = client.Close() }()
+	noted := func() (name, since string) {
+		var l coordinationv1.Lease
+		if err := s.k8s.Get(t.Context(), ctrl.ObjectKey{Namespace: devenv.OperatorNamespace, Name: ownership.RecordName}, &l); err != nil {
+			t.Log(err)
+		}
+		return l.Annotations[ownership.RedisAnnotation], l.Annotations[ownership.RedisSinceAnnotation]
+	}
 	owned := func(m *devenv.Manager) float64 {
 		if f := s.scrape(m, "syncopate_partitions_owned"); len(f.GetMetric()) == 1 {
 			return f.GetMetric()[0].GetGauge().GetValue()
@@ -80,9 +90,17 @@ func TestARollingUpdateToAnotherRedisStopsAtItsFirstReplica(t *testing.T) {
 	if named, err := client.Exists(t.Context(), "{adm-installation}:name").Result(); err != nil || named != 0 {
 		t.Errorf("the second has named its Redis (%v)", err)
 	}
+	before, since := noted()
+	if before == "" || since == "" {
+		t.Errorf("it is noted that %q is used since %q", before, since)
+	}
 	if err := first.Terminate(t.Context()); err != nil {
 		t.Error(err)
 	}
 	s.eventually("the second owns all", func() bool { return owned(second) == 65 })
 	s.eventually("it is ready", func() bool { _, ready := serving(second); return ready })
+	s.eventually("it is noted which one is used now", func() bool { name, _ := noted(); return name != before })
+	if name, _ := noted(); name != client.Get(t.Context(), "{adm-installation}:name").Val() {
+		t.Errorf("%q is noted", name)
+	}
 }

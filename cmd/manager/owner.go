@@ -30,7 +30,9 @@ type owner interface {
 func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (owner, error) {
 	figures := ownership.NewMetrics(metrics.Registry)
 	if !o.shards() {
-		return ownership.NewAlone(h, stopTimeout/2), nil
+		alone := ownership.NewAlone(h, stopTimeout/2)
+		a.agreed.lead.owner.Store(alone)
+		return alone, nil
 	}
 	// What the cache says may be old: who owns what is read live.
 	live, err := client.NewWithWatch(a.config, client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
@@ -39,7 +41,7 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 	}
 	return ownership.New(ownership.Options{
 		Client: live, Namespace: o.namespace, Installation: a.installation, Prefix: o.nats.prefix,
-		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit, Redis: a.agreed,
+		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit, Redis: a.agreed.all,
 		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: figures,
 		Timing:          ownership.Timing{Lease: o.lease},
 		InstallationNow: func(ctx context.Context) (string, error) { return installationOf(ctx, live) },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -91,22 +93,53 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// newGate makes the store of slots and of locks across runs, which knows whose Redis is.
-// agreed has the replicas use one Redis; nil: one leads, and nobody looks.
-func newGate(client redis.UniversalClient, o options, self identity, figures *lockmgr.Metrics, agreed *ownership.Redis) *store.Store {
+// newGate makes the store of slots and of locks across runs, which knows whose Redis is, which one,
+// and since when.
+func newGate(client redis.UniversalClient, mgr manager.Manager, o options, self identity, figures *lockmgr.Metrics, naming store.Naming) *store.Store {
 	of := gateOptions(o, self, figures, store.NewMetrics(metrics.Registry, 0))
-	if agreed != nil {
-		of.Naming = agreed
-	}
+	// What a cache says may be old: what was used last is read live.
+	record := &ownership.Record{Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Namespace: o.namespace, Log: ctrl.Log.WithName("redis")}
+	of.Naming, of.Since = naming, record.Since
 	return store.New(client, of)
 }
 
-// newAgreement is what has the replicas use one Redis, where they share the runs; else nil.
-func newAgreement(o options) *ownership.Redis {
+// agreement is which Redis this process uses. One of the two is nil.
+type agreement struct {
+	all  *ownership.Redis // replicas share the runs: one that all use
+	lead *lead            // one leads: its own
+}
+
+func newAgreement(o options) agreement {
 	if !o.shards() {
-		return nil
+		return agreement{lead: &lead{fresh: uuid.NewString()}}
 	}
-	return ownership.NewRedis(uuid.NewString())
+	return agreement{all: ownership.NewRedis(uuid.NewString())}
+}
+
+// naming has Redis named, and asked for its name.
+func (a agreement) naming() store.Naming {
+	if a.all != nil {
+		return a.all
+	}
+	return a.lead
+}
+
+// lead says which Redis a leader uses: the one that it has. Others may have another one, and use
+// nothing in it but reservations.
+type lead struct {
+	fresh string // what a Redis without a name is to be called
+	owner atomic.Pointer[ownership.Alone]
+}
+
+// Name implements store.Naming.
+func (l *lead) Name() string { return l.fresh }
+
+// Named implements store.Naming. A process leads once at most.
+func (l *lead) Named(string) (use int64, err error) {
+	if owner := l.owner.Load(); owner != nil && owner.Owns(ownership.Singletons) {
+		return 1, nil
+	}
+	return 0, nil
 }
 
 func gateOptions(o options, self identity, figures *lockmgr.Metrics, of *store.Metrics) store.Options {

@@ -113,7 +113,7 @@ func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.S
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
 	agreed := newAgreement(o)
-	gate := newGate(redis, o, self, lockMetrics, agreed)
+	gate := newGate(redis, mgr, o, self, lockMetrics, agreed.naming())
 	past := &history{api: mgr.GetAPIReader(), redis: gate, clock: clock.RealClock{}, log: log.WithName("history")}
 	if err = past.look(ctx); err != nil { // before anything is sent, taken or dropped
 		return errors.Join(err, redis.Close())

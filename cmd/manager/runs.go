@@ -42,7 +42,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
-	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/policynames"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	sharedlocks "github.com/syncopate-dev/syncopate/internal/quota/locks"
@@ -61,7 +60,7 @@ type adapters struct {
 	lockMetrics *lockmgr.Metrics
 	names       *policynames.Names // of policies, in labels of metrics
 	quota       *store.Store
-	agreed      *ownership.Redis // nil: one leads
+	agreed      agreement
 	// config reaches the API server.
 	config *rest.Config
 	// installation names the cluster, and process this process among all.

@@ -154,7 +154,7 @@ func New(o Options) *Keeper {
 	k.known.Store(&rules.Effective{})
 	k.hands = &hands{handler: o.Handler, more: make(chan struct{}, 1), idle: true}
 	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4, now: o.InstallationNow}
-	o.Redis.follow(func() {
+	o.Redis.follow(t.Lease, func() {
 		k.apply(func(_ *rules.Member, now rules.Time) { k.remark(now) })
 		nudge(k.renewNow)
 	})
@@ -312,7 +312,7 @@ func (k *Keeper) remark(now rules.Time) {
 		k.member.Marked(mark, now)
 		nudge(k.renewNow)
 	}
-	if k.health.fails(now) && k.opts.Redis.withdraw(now, k.timing.Lease) {
+	if k.opts.Redis.withdraw(now, k.timing.Lease, k.health.fails(now)) {
 		nudge(k.renewNow)
 	}
 }

@@ -219,7 +219,7 @@ func (k *Keeper) list(ctx context.Context) error {
 	}
 	k.apply(func(m *rules.Member, now rules.Time) {
 		m.Listed(list)
-		if k.opts.Redis.heardOf(list.Sent, k.opts.Member, say, m.Gone) {
+		if k.opts.Redis.heardOf(list.Sent, rules.Longest(m), k.opts.Member, say, m.Gone) {
 			nudge(k.renewNow)
 		}
 		k.lastList = list.Sent

@@ -45,13 +45,16 @@ type Redis struct {
 	fresh string // what a Redis without a name is to be called
 
 	mu      sync.Mutex
-	changed func() // has the Keeper look here, and write its Lease
+	lease   rules.Time // of this member
+	changed func()     // has the Keeper look here, and write its Lease
 	// heard: Redis answered, and is called name; empty: it has no name.
 	heard bool
 	name  string
 	// answered: it was heard since the last look of withdraw. silent is when that found so last.
 	answered bool
 	silent   rules.Time
+	// uses counts how often this member has begun to use a Redis, as after each session that ended.
+	uses int64
 	// says: own Lease says the name, or is to. written: it did at that time.
 	says, written bool
 	at            rules.Time
@@ -61,6 +64,8 @@ type Redis struct {
 	// listed: the others are known. others has those that say something, until their Leases end.
 	listed bool
 	others map[string]saying
+	// last is when the last list was sent, and row when the first of an unbroken row was.
+	last, row rules.Time
 	// rival is who says another name; zero: nobody. told: the log said so.
 	rival saying
 	told  string
@@ -85,10 +90,12 @@ func (r *Redis) Name() string {
 	return cmp.Or(r.name, r.fresh)
 }
 
-// Named tells the name that Redis has; empty: none. It says why that one may not be used.
+// Named tells the name that Redis has; empty: none. It says why that one may not be used. use is
+// another number each time that this member has begun to use a Redis: others may have used another
+// one before that. It is the same for as long as nobody could.
 //
 // Errors: ErrOtherRedis, and that this is not known yet.
-func (r *Redis) Named(name string) error {
+func (r *Redis) Named(name string) (use int64, err error) {
 	r.mu.Lock()
 	r.answered = true
 	changed := !r.heard || name != r.name
@@ -98,12 +105,13 @@ func (r *Redis) Named(name string) error {
 		_, contradicts := r.contradiction()
 		r.says = name != "" && !contradicts
 	}
-	err, tell := r.refusal(), r.changed
+	use, err = r.uses, r.refusal()
+	tell := r.changed
 	r.mu.Unlock()
 	if changed {
 		tell()
 	}
-	return err
+	return use, err
 }
 
 // refusal says why Redis may not be used. Needs mu.
@@ -142,14 +150,14 @@ func (r *Redis) blocks(asked bool) bool {
 	return !r.settled && (r.heard || !asked)
 }
 
-// follow has changes told.
-func (r *Redis) follow(changed func()) {
+// follow has changes told. lease is how long the Lease of this member counts.
+func (r *Redis) follow(lease rules.Time, changed func()) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed = changed
+	r.lease, r.changed = lease, changed
 }
 
 // saying is what own Lease is to say.
@@ -201,9 +209,10 @@ func (r *Redis) lapsed() {
 
 // withdraw has this member say nothing of a Redis that has not answered for so long: it may be gone
 // for good, and who has another one would wait for ever. If it answers again, the others are asked
-// first, as at the start. It is called again and again while this member cannot work, and returns
-// whether own Lease is to be written.
-func (r *Redis) withdraw(now, long rules.Time) bool {
+// first, as at the start. It is called again and again. fails: this member cannot work; else
+// nothing follows, as one that others count on may not stop for a Redis that is slow to answer. It
+// returns whether own Lease is to be written.
+func (r *Redis) withdraw(now, long rules.Time, fails bool) bool {
 	if r == nil {
 		return false
 	}
@@ -212,7 +221,7 @@ func (r *Redis) withdraw(now, long rules.Time) bool {
 	if r.answered {
 		r.answered, r.silent = false, now
 	}
-	if !r.heard || now-r.silent < long {
+	if !fails || !r.heard || now-r.silent < long {
 		return false
 	}
 	r.heard, r.says, r.written, r.settled, r.usable = false, false, false, false, false
@@ -220,14 +229,20 @@ func (r *Redis) withdraw(now, long rules.Time) bool {
 }
 
 // heardOf notes what the others say, as a list has it that was sent then. Of a member whose Lease
-// is not there what it said counts until it is gone. It returns whether own Lease is to be written.
-func (r *Redis) heardOf(sent rules.Time, self string, all []saying, gone func(string) bool) bool {
+// is not there what it said counts until it is gone. That is believed only after an unbroken row of
+// lists for as long as the longest Lease: in an outage of the API server nobody could renew,
+// and who lists first after it must not take the others for gone. It returns whether own Lease
+// is to be written.
+func (r *Redis) heardOf(sent, longest rules.Time, self string, all []saying, gone func(string) bool) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed = true
+	if !r.listed || sent-r.last >= r.lease/2 {
+		r.row = sent
+	}
+	r.listed, r.last = true, sent
 	own := saying{member: self, created: time.Unix(1<<40, 0)} // not in the list: the last of all
 	for _, s := range all {
 		if s.member == self {
@@ -236,7 +251,8 @@ func (r *Redis) heardOf(sent rules.Time, self string, all []saying, gone func(st
 		}
 		r.others[s.member] = s
 	}
-	maps.DeleteFunc(r.others, func(member string, s saying) bool { return s.name == "" || gone(member) })
+	proven := sent-r.row >= longest
+	maps.DeleteFunc(r.others, func(member string, s saying) bool { return s.name == "" || proven && gone(member) })
 	says, settled := r.says, r.settled
 	r.decide(sent, own)
 	return says != r.says || settled != r.settled
@@ -258,6 +274,7 @@ func (r *Redis) decide(sent rules.Time, own saying) {
 		r.says = true
 	case r.written && sent >= r.at:
 		r.settled, r.usable = true, true
+		r.uses++
 	}
 }
 

@@ -29,7 +29,8 @@ func (s *stored) look(r *Redis) error {
 		name = r.Name()
 	}
 	s.name <- name
-	return r.Named(name)
+	_, err := r.Named(name)
+	return err
 }
 
 // set has Redis be another one, or lose its data.
@@ -202,16 +203,16 @@ func TestOfTwoThatUseTwoRedisTheLaterStops(t *testing.T) {
 		"it says nothing":             {other: saying{member: "a"}, stays: true},
 	} {
 		r := NewRedis("fresh")
-		_ = r.Named("second")
+		_, _ = r.Named("second")
 		r.wrote(r.saying(), 1)
 		own := saying{member: "b"}
 		none := func(string) bool { return false }
-		r.heardOf(2, "b", []saying{own}, none)
-		if err := r.Named("second"); err != nil {
+		r.heardOf(2, 0, "b", []saying{own}, none)
+		if _, err := r.Named("second"); err != nil {
 			t.Fatal(err)
 		}
-		r.heardOf(3, "b", []saying{own, c.other}, none)
-		if err := r.Named("second"); (err == nil) != c.stays || err != nil && !errors.Is(err, ErrOtherRedis) {
+		r.heardOf(3, 0, "b", []saying{own, c.other}, none)
+		if _, err := r.Named("second"); (err == nil) != c.stays || err != nil && !errors.Is(err, ErrOtherRedis) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if gives := r.Name(); (gives == "second") != c.stays {
@@ -225,17 +226,17 @@ func TestWhatAMemberSaidOfRedisCountsUntilItIsGone(t *testing.T) {
 	a, own, over := saying{member: "a", name: "first", settled: true}, saying{member: "b"}, false
 	gone := func(string) bool { return over }
 	r := NewRedis("fresh")
-	_ = r.Named("second")
-	r.heardOf(1, "b", []saying{own, a}, gone)
-	r.heardOf(2, "b", []saying{own}, gone)
-	if err := r.Named("second"); !errors.Is(err, ErrOtherRedis) || r.saying().name != "" {
+	_, _ = r.Named("second")
+	r.heardOf(1, 0, "b", []saying{own, a}, gone)
+	r.heardOf(2, 0, "b", []saying{own}, gone)
+	if _, err := r.Named("second"); !errors.Is(err, ErrOtherRedis) || r.saying().name != "" {
 		t.Errorf("the Lease of the other was deleted: %v, says %v", err, r.saying())
 	}
 	over = true
-	r.heardOf(3, "b", []saying{own}, gone)
+	r.heardOf(3, 0, "b", []saying{own}, gone)
 	r.wrote(r.saying(), 4)
-	r.heardOf(5, "b", []saying{own}, gone)
-	if err := r.Named("second"); err != nil || r.saying() != (saying{name: "second", settled: true}) {
+	r.heardOf(5, 0, "b", []saying{own}, gone)
+	if _, err := r.Named("second"); err != nil || r.saying() != (saying{name: "second", settled: true}) {
 		t.Errorf("the other is gone: %v, says %v", err, r.saying())
 	}
 }
@@ -249,13 +250,13 @@ func TestOfTwoThatWantTwoRedisTheLaterGivesWay(t *testing.T) {
 	none := func(string) bool { return false }
 	for _, own := range []saying{a, b} {
 		r := NewRedis("fresh")
-		_ = r.Named(own.name)
+		_, _ = r.Named(own.name)
 		r.wrote(r.saying(), 1)
-		r.heardOf(2, own.member, []saying{a, b}, none)
+		r.heardOf(2, 0, own.member, []saying{a, b}, none)
 		if wants := r.saying().name != ""; wants != (own.member == "a") {
 			t.Errorf("%s wants its own: %v", own.member, wants)
 		}
-		if err := r.Named(own.name); !errors.Is(err, ErrOtherRedis) {
+		if _, err := r.Named(own.name); !errors.Is(err, ErrOtherRedis) {
 			t.Errorf("%s may use its own: %v", own.member, err)
 		}
 	}
@@ -267,7 +268,7 @@ func TestARedisThatDoesNotAnswerBlocksNobody(t *testing.T) {
 	if !r.blocks(false) || r.blocks(true) {
 		t.Error("it is blocked though Redis does not answer, or is not before it was asked")
 	}
-	_ = r.Named("name")
+	_, _ = r.Named("name")
 	if !r.blocks(true) {
 		t.Error("it owns partitions before the others were asked")
 	}

@@ -161,7 +161,7 @@ func (m *Member) remake(made Making) *Effective {
 // held says whether claims have to wait, since Effective was made anew: whoever acts stops a Lease
 // of its own after the object was lost, or has said so in the new one.
 func (m *Member) held(now Time) bool {
-	return (m.known.Young || m.reborn) && now-m.born < longest(m) && !m.without(ruleHold)
+	return (m.known.Young || m.reborn) && now-m.born < Longest(m) && !m.without(ruleHold)
 }
 
 // termAfter is the next term of p.

@@ -143,13 +143,13 @@ const (
 // as the longest does where it was never seen. Its holder goes by its own.
 func wait(m *Member, p peer) Time {
 	if p.lasts == 0 {
-		return longest(m)
+		return Longest(m)
 	}
 	return max(m.Lease, p.lasts)
 }
 
-// longest is the longest Lease that this member knows of.
-func longest(m *Member) Time {
+// Longest is the longest Lease that this member knows of.
+func Longest(m *Member) Time {
 	most := m.Lease
 	for _, p := range m.peers {
 		most = max(most, p.lasts)

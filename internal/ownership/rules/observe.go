@@ -182,7 +182,7 @@ func (m *Member) Gone(name string) bool {
 	if p, met := m.peers[name]; met {
 		return p.listed && m.over(p)
 	}
-	return m.listed-m.listening >= longest(m) // in no list of a whole Lease
+	return m.listed-m.listening >= Longest(m) // in no list of a whole Lease
 }
 
 // ProcessGone is Gone for the member whose name ends with a point and the name of its process. One

@@ -134,6 +134,7 @@
 //	no epoch                    never used, long unused, FLUSHALL, eviction, restart without persistence
 //	run_id of another server    restart with persistence, which may have lost the last moments; promotion of a replica, which may lag
 //	lower term than seen        a server that was out of use came back with the data it had
+//	lower than Options.Since    another Redis was used after this one had given that term
 //
 // The embedded stand-in of the tests has no run_id; it is taken for one server. A server that does
 // not tell its run_id is not trusted. One thing the epoch cannot see: two masters at once, of which

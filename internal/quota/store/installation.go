@@ -63,15 +63,16 @@ type Naming interface {
 	// Name is how a Redis is to be called that has no name; empty: it is to stay without one.
 	Name() string
 	// Named is told the name that Redis has, empty for none, at each call. An error says why this
-	// Redis may not be used.
-	Named(name string) error
+	// Redis may not be used. use is another number each time that this process has begun to use a
+	// Redis, and the same for as long as nobody can use another one; 0: Options.Since is not asked.
+	Named(name string) (use int64, err error)
 }
 
 // Own looks whose Redis is, and makes it this installation's if it is nobody's. A Redis that was
 // another's lost its data when it is nobody's: for a minute it is left to that one,
 // which looks, too.
 //
-// Errors: *ForeignError, those of Options.Naming, and those of Redis.
+// Errors: *ForeignError, those of Options.Naming and Options.Since, and those of Redis.
 func Own(ctx context.Context, g *Store) error {
 	if g.opts.Installation == "" {
 		return nil
@@ -79,18 +80,28 @@ func Own(ctx context.Context, g *Store) error {
 	if err := look(ctx, g); err != nil {
 		return err
 	}
-	return named(g)
+	return named(ctx, g)
 }
 
 // named says why Redis may not be used, though it is this installation's.
-func named(g *Store) error {
+func named(ctx context.Context, g *Store) error {
+	called, err := tell(g)
+	if err != nil || called.use == 0 || g.opts.Since == nil {
+		return err
+	}
+	return used(ctx, g, called)
+}
+
+// tell tells Options.Naming the name of Redis.
+func tell(g *Store) (usage, error) {
 	if g.opts.Naming == nil {
-		return nil
+		return usage{}, nil
 	}
 	g.mu.Lock()
 	name := g.called
 	g.mu.Unlock()
-	return g.opts.Naming.Named(name)
+	use, err := g.opts.Naming.Named(name)
+	return usage{name, use}, err
 }
 
 // look is Own without Options.Naming.
@@ -196,7 +207,7 @@ func own(ctx context.Context, g *Store) error {
 	if err := lately(ctx, g); err != nil {
 		return err
 	}
-	return named(g)
+	return named(ctx, g)
 }
 
 // ownHistory is own for what concerns all replicas, whichever Redis they use: how far history went.
@@ -205,7 +216,7 @@ func ownHistory(ctx context.Context, g *Store) error {
 	if err := lately(ctx, g); err != nil {
 		return err
 	}
-	_ = named(g)
+	_, _ = tell(g)
 	return nil
 }
 

@@ -18,18 +18,19 @@ const nameName = "{adm-installation}:name"
 type naming struct {
 	gives, uses string
 	told        []string
+	use         int64
 }
 
 func (n *naming) Name() string { return n.gives }
 
 var errAnotherOne = errors.New("the others use another one")
 
-func (n *naming) Named(name string) error {
+func (n *naming) Named(name string) (use int64, err error) {
 	n.told = append(n.told, name)
 	if name != n.uses {
-		return errAnotherOne
+		return 0, errAnotherOne
 	}
-	return nil
+	return n.use, nil
 }
 
 func withNaming(n *naming) func(*Options) { return func(o *Options) { o.Naming = n } }
@@ -86,12 +87,16 @@ func TestARedisOfOthersGetsNoName(t *testing.T) {
 }
 
 // A Redis that is full takes what frees room still: the look at whose it is must not be refused.
-// mutation: installation.lua that sets the name at each look makes this fail.
+// mutations: installation.lua that sets one of its three keys at each look make this fail.
 func TestAFullRedisIsLookedAtAllTheSame(t *testing.T) {
 	client := testClient(t, redistest.Start(t).Addr())
 	s := newShared(t, client)
 	n := &naming{gives: "ours", uses: "ours"}
-	must(t, Own(t.Context(), s.of("a", withNaming(n))), "who names it")
+	must(t, Own(t.Context(), s.of("a", at("flow"), withNaming(n))), "who names it")
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "make it full")
 	must(t, Own(t.Context(), s.of("a", withNaming(n))), "the look at a full one")
+	for _, own := range []string{"a", "flow"} { // nothing has it taken away again once it was done
+		over := func(o *Options) { o.TakeOver = own }
+		must(t, Own(t.Context(), s.of("a", at("flow"), withNaming(n), over)), "the look of one with --nats-take-over of its own name")
+	}
 }

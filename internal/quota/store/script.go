@@ -189,10 +189,11 @@ func (g *Store) learn(key string, r reply) {
 	}
 }
 
+// floor is the term that data must have at least.
 func (g *Store) floor(key string) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.floors[key]
+	return max(g.floors[key], g.since)
 }
 
 // number is the i-th element as a number; 0 if it is none.

@@ -144,6 +144,11 @@ type Options struct {
 	TakeOver string
 	// Naming has the replicas use one Redis; nil: nobody looks which one it is.
 	Naming Naming
+	// Since says since when the Redis of that name is the one in use without another one in
+	// between, in ms of its clock. It is asked before each usage of Naming, and keeps the answer
+	// outside of all Redis; now is the answer where another one was used last. Data that is older
+	// counts as lost, and is rebuilt. nil: nobody moves.
+	Since func(ctx context.Context, name string, now int64) (since int64, err error)
 	// Explain turns an error of Redis into one that tells a user what to do; nil: as it is.
 	Explain func(error) error
 	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it;
@@ -199,13 +204,14 @@ type Store struct {
 	mu     sync.Mutex
 	floors map[string]int64 // highest term seen, by the name of the Redis key
 	whose                   // guarded by mu
+	moves                   // guarded by mu
 }
 
 // New makes a Gate. It asks Redis nothing before the first call. client should be made for
 // short calls: it must end a call when its context does, and not repeat it in secret for
 // longer than that.
 func New(client redis.UniversalClient, o Options) *Store {
-	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(longestReservation), timeout: cmp.Or(o.Timeout, callTimeout), window: window, floors: map[string]int64{}}
+	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(longestReservation), timeout: cmp.Or(o.Timeout, callTimeout), window: window, floors: map[string]int64{}, moves: moves{turn: make(chan struct{}, 1)}}
 }
 
 // keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one

@@ -5,9 +5,12 @@
 -- Where the one to take over is named, or none, who asks is from now on. A namespace of another installation is none: versions from before it change the
 -- name alone. Returns who is named before, '' for none, and now; where its operators were, and are now; and the name of this Redis, '' for none, which only
 -- its own operators may give it.
+-- It writes only what changes: a Redis that takes no writes now, as a full one, is looked at all the same.
 local before, now = redis.call('GET', KEYS[1]) or '', ''
 if before == ARGV[2] and before ~= '' or before == '' and ARGV[3] == '1' then
-  redis.call('SET', KEYS[1], ARGV[1])
+  if before ~= ARGV[1] then
+    redis.call('SET', KEYS[1], ARGV[1])
+  end
   now = ARGV[1]
 else
   now = before
@@ -15,7 +18,7 @@ end
 if now ~= ARGV[1] then
   return {before, now, '', ARGV[4], ''}
 end
-local function called() -- it writes only what is missing: a Redis that takes no writes now is looked at all the same
+local function called()
   local name = redis.call('GET', KEYS[3]) or ''
   if name == '' and ARGV[6] ~= '' then
     redis.call('SET', KEYS[3], ARGV[6])
@@ -30,7 +33,9 @@ local name = ARGV[1] .. ' '
 local text = redis.call('GET', KEYS[2]) or ''
 local home = string.sub(text, 1, #name) == name and string.sub(text, #name + 1) or ''
 if home == '' or home == ARGV[5] then
-  redis.call('SET', KEYS[2], name .. ARGV[4])
+  if home ~= ARGV[4] then
+    redis.call('SET', KEYS[2], name .. ARGV[4])
+  end
   return {before, now, home, ARGV[4], called()}
 end
 return {before, now, home, home, home == ARGV[4] and called() or ''}

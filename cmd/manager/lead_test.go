@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+)
+
+// began tells that the one replica has begun.
+type began chan struct{}
+
+func (b began) TakeOver(context.Context, []int)          {}
+func (b began) Gain(context.Context, []int)              { close(b) }
+func (b began) Lose(context.Context, []int, func([]int)) {}
+
+// With --ownership=leader the one that leads notes which Redis it uses, and those that stand by,
+// which may have another one, do not.
+//
+// mutations: Named that is 1 for all, or 0 for the leader, make this fail.
+func TestWhoLeadsNotesItsRedis(t *testing.T) {
+	o := options{ownership: "leader"}
+	a := newAgreement(o)
+	uses := func() int64 {
+		use, err := a.naming().Named("any")
+		if err != nil {
+			t.Error(err)
+		}
+		return use
+	}
+	if a.all != nil || a.naming().Name() == "" || uses() != 0 {
+		t.Errorf("before it is made: %+v, use %d", a, uses())
+	}
+	begins := make(began)
+	alone := ownership.NewAlone(begins, 0)
+	a.lead.owner.Store(alone)
+	if uses() != 0 {
+		t.Error("one that stands by notes its Redis")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- alone.Start(ctx) }()
+	<-begins
+	if uses() != 1 {
+		t.Error("who leads does not note its Redis")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -12,8 +12,11 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// applyChildren applies what became of child runs. All of them count before one ends the run.
+// applyChildren applies what became of child runs. All of them count before one ends the run, or
+// before a step does that failed by a result or a signal: after that nobody takes in what they
+// returned, and a clean-up would not know what there is to release.
 func applyChildren(d *draft) {
+	taken, left := false, false
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
 		if d.plan.Steps[i].Run == nil || s.ChildRun == nil || !status.InFlight(s.Phase) {
@@ -21,7 +24,10 @@ func applyChildren(d *draft) {
 		}
 		c := d.in.Children[s.ChildRun.Name]
 		applyChild(d, i, &c)
+		over := status.Ended(s.Phase)
+		taken, left = taken || over, left || c.Finished && !over
 	}
+	d.resultsFirst = leavesSome(d, taken, left)
 	endIfDone(d)
 }
 

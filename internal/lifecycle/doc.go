@@ -178,12 +178,15 @@
 // decided on. What comes after it would begin too late. A run whose last result arrives
 // together with spec.shutdown ends as Succeeded: the work is done, and saying Cancelled would be
 // false. All results of a batch are applied before one of them ends the run; so are those to
-// attempts that began ahead of status, see below.
+// attempts that began ahead of status, see below. Signals and ends of child runs at hand are
+// applied before a failed step ends it, too: a clean-up goes by what they said. Only the end of a
+// run that is being deleted comes before child runs.
 //
-// A decision may have to leave results to the next one, because their outputs are more than it may
-// load. Under the lock a failed step, Cancel and the end of the parent wait for these: nothing
-// begins, what is known is written, and the next decision comes at once. It ends the run if it can
-// apply no result, so what cannot be loaded holds up no end. A deadline waits as for any answer.
+// A decision may have to leave results, or ends of child runs, to the next one, because their
+// outputs are more than it may load. Under the lock a failed step, Cancel and the end of the parent
+// wait for these: nothing begins, what is known is written, and the next decision comes at once. It
+// ends the run if it can apply none of them, so what cannot be loaded holds up no end. A deadline
+// waits as for any answer.
 // Terminate, deletion, a step whose expression fails as it begins, a run without room for its
 // status, and an end without the lock do not wait.
 //

@@ -3,8 +3,6 @@
 package lifecycle
 
 import (
-	"slices"
-
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
@@ -27,6 +25,14 @@ func endIfDone(d *draft) {
 	}
 }
 
+// endIfNoneFailed ends the run when nothing is left to do. A failure ends it later in the same
+// decision, with applyChildren: what else is at hand counts first.
+func endIfNoneFailed(d *draft) {
+	if d.st.Ending != nil || d.failure == nil && failedBefore(d) == nil {
+		endIfDone(d)
+	}
+}
+
 // endSoon ends spec.steps for a reason that lets what is at hand count first, and does so with the
 // next decision where this one could not load all of it: see finish.
 func endSoon(d *draft, e report.End) {
@@ -37,34 +43,34 @@ func endSoon(d *draft, e report.End) {
 	finish(d, e)
 }
 
-// leavesResults says whether the run is not to end with this decision for a failure or a cancel,
-// because it left results of steps under way to the next one. It took others, so each decision
-// leaves fewer: nothing begins meanwhile.
-func leavesResults(d *draft) bool {
-	if !d.store.postponed || d.in.Lock.State != LockHeld || d.in.Form != FormFull || !slices.Contains(d.out.Verdicts, Applied) {
+// leavesSome says whether the run is not to end with this decision for a failure or a cancel,
+// because it left results of steps under way, or ends of child runs, to the next one. It took
+// others, so each decision leaves fewer: nothing begins meanwhile. taken and left are
+// of child runs.
+func leavesSome(d *draft, taken, left bool) bool {
+	if !d.store.postponed || d.in.Lock.State != LockHeld || d.in.Form != FormFull {
 		return false
 	}
-	some := false
 	for k, v := range d.out.Verdicts {
 		i, known := d.plan.Index[d.in.Results[k].ID.Step]
-		some = some || v == Waiting && known && !status.Ended(d.st.Steps[i].Phase)
+		taken = taken || v == Applied
+		left = left || v == Waiting && known && !status.Ended(d.st.Steps[i].Phase)
 	}
-	return some
+	return taken && left
 }
 
-// failedBefore ends the run for a step that failed with an earlier decision, which left results to
-// this one: see endSoon.
-func failedBefore(d *draft) bool {
+// failedBefore is the step that ends the run by an earlier decision, which left results, or ends of
+// child runs, to this one: see endSoon. nil: there is none.
+func failedBefore(d *draft) *v1alpha1.StepStatus {
 	if d.run.Spec.Shutdown != "" {
-		return false // that came first, or does as well
+		return nil // that came first, or does as well
 	}
 	for i := range min(d.plan.Main, len(d.st.Steps)) {
 		if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepFailed && fatal(d, i) {
-			endSoon(d, report.FailedByStep(failureReason(s.Error), s))
-			return true
+			return s
 		}
 	}
-	return false
+	return nil
 }
 
 // failureReason is why a run failed with a step.
@@ -77,7 +83,8 @@ func failureReason(e *v1alpha1.StepError) string {
 
 // endIfAllOver ends the run when the last of spec.steps is over.
 func endIfAllOver(d *draft) {
-	if failedBefore(d) {
+	if s := failedBefore(d); s != nil {
+		endSoon(d, report.FailedByStep(failureReason(s.Error), s))
 		return
 	}
 	for i := range min(d.plan.Main, len(d.st.Steps)) {

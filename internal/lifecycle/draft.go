@@ -55,7 +55,7 @@ type outcome struct {
 	failure  *failure    // the first step that failed in this decision, if that ends the run
 	rejected string      // what was wrong with the last result that was rejected
 
-	resultsFirst bool // a failure, or a cancel, ends the run with the next decision: see leavesResults
+	resultsFirst bool // a failure, or a cancel, ends the run with the next decision: see leavesSome
 	endsNext     bool // one does, and nothing begins any more
 
 	announced   bool // this decision announced the end: the finally steps may begin

@@ -149,6 +149,8 @@ func checkKid(q *question, was, now *v1alpha1.StepStatus) error {
 		return errors.New("another child")
 	case status.Ended(was.Phase) || now.Phase == was.Phase:
 		return nil
+	case now.Phase == v1alpha1.StepCancelled && q.kid.state == ChildThere && q.kid.kid.state > kidThere && now.ChildRun != nil && kidUID(q.kid.kid.uid) == now.ChildRun.UID:
+		return errors.New("cancelled, though its child was seen to have ended")
 	case now.Phase == v1alpha1.StepSucceeded && (q.kid.kid.state != kidSucceeded || string(now.Output.Raw) != fmt.Sprintf(`{"by":%q,"ok":true}`, now.ChildRun.UID)):
 		return errors.New("succeeded, and its child did not")
 	case now.Phase == v1alpha1.StepFailed && now.Error.Code == facts.CodeChildDeleted && q.kid.state != ChildGone && kidUID(q.kid.kid.uid) == was.ChildRun.UID:

@@ -47,6 +47,7 @@ import (
 //	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
 //	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
 //	another child of the name is waited for     "stuck: nothing in flight, nothing to wait for"
+//	a failure ends the run before child runs    "cancelled, though its child was seen to have ended"
 //	a child's uid is not confirmed              "stuck: nothing in flight, nothing to wait for"
 //	shell never creates a child again (noBirth) "stuck: nothing in flight, nothing to wait for"
 //	attempts time out without the question      "J7: timed out, though an answer was stored in time"
@@ -140,6 +141,11 @@ func modelCases() []modelCase {
 	withChild := func() *v1alpha1.WorkflowRun {
 		return newRun(newStep("sub", childRun(oneJob, "")), newStep("b", after("sub"), maxFailures(1), input(`{"a":"${steps.sub.output.by}"}`)))
 	}
+	besideAJob := func() *v1alpha1.WorkflowRun {
+		run := newRun(newStep("sub", childRun(oneJob, "")), newStep("b", maxFailures(1)))
+		run.Spec.Finally = []v1alpha1.Step{newStep("f", maxFailures(1), when(`steps.sub.phase == "Succeeded"`))}
+		return run
+	}
 	cases := []modelCase{
 		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{faults: 3}},
 		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{faults: 1, failures: 2, retries: 1}},
@@ -148,6 +154,7 @@ func modelCases() []modelCase {
 		{name: "items, suspended", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{suspends: 1, failures: 1}},
 		{name: "items, two processes", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 2, budgets: world{cancels: 1}},
 		{name: "a child run", run: withChild(), procs: 1, budgets: world{faults: 2, cancels: 1}},
+		{name: "a child run beside a job, with a clean-up", run: besideAJob(), procs: 1, budgets: world{faults: 1, failures: 1}},
 		{name: "a child run, two processes", run: newRun(newStep("sub", childRun(oneJob, ""))), procs: 2, budgets: world{faults: 2}},
 		{name: "approval and delay", run: waits(), procs: 1, budgets: world{faults: 3, decisions: 1, slow: 1}},
 		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},

@@ -103,7 +103,7 @@ func waiting(results []Result, verdicts []Verdict) (left []Result) {
 
 // A run ends though what is left to its next decisions can never be loaded.
 //
-// mutation: leavesResults that does not ask whether something was applied makes this fail.
+// mutation: leavesSome that does not ask whether something was applied makes this fail.
 func TestARunEndsWhoseResultsCanNeverBeLoaded(t *testing.T) {
 	run, batch := largeBatch(t, objects{})
 	batch = append(batch, finalFailure("a", 1))

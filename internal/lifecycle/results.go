@@ -17,7 +17,7 @@ import (
 )
 
 // applyResults applies what workers said. All results of the batch count before one of them
-// ends the run.
+// ends the run, and so do signals and ends of child runs before a failure does.
 func applyResults(d *draft) {
 	d.out.Verdicts = make([]Verdict, len(d.in.Results))
 	for k := range d.in.Results {
@@ -32,8 +32,7 @@ func applyResults(d *draft) {
 	}
 	catchUp(d)
 	d.answers.note(d.in.Results, d.out.Verdicts)
-	d.resultsFirst = leavesResults(d)
-	endIfDone(d)
+	endIfNoneFailed(d)
 }
 
 func applyResult(d *draft, k int) Verdict {

@@ -13,14 +13,15 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// applySignals applies what came from outside for steps that wait.
+// applySignals applies what came from outside for steps that wait. A rejection ends the run once
+// the ends of child runs count.
 func applySignals(d *draft) {
 	for i := range d.st.Steps {
 		if k := waits.In(d.st.Steps[i].Phase); k != nil {
 			answerIfSignalled(d, i, k)
 		}
 	}
-	endIfDone(d)
+	endIfNoneFailed(d)
 }
 
 // answerIfSignalled applies the first signal for a step.

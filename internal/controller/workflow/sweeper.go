@@ -49,7 +49,7 @@ const (
 
 // Sweeper deletes revisions that nobody needs. It is to run in one replica.
 type Sweeper struct {
-	// Client reads runs from the cache, and writes.
+	// Client reads runs, and Workflows that may be gone, from the cache, and writes.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
@@ -223,7 +223,7 @@ func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName, kept i
 	w = &v1alpha1.Workflow{}
 	err = s.Live.Get(ctx, key, w)
 	if apierrors.IsNotFound(err) {
-		return nil, true, nil
+		return nil, true, confirmGone(ctx, s.Client, key, err)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("read: %w", err)

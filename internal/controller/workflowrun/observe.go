@@ -69,6 +69,7 @@ type observed struct {
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
 	template  lifecycle.Template
+	unkept    error // why the run cannot have its revision for now; nil: it can
 	origin    lifecycle.Origin
 	signals   []lifecycle.Signal
 	workers   map[string]lifecycle.Workers

@@ -176,6 +176,8 @@ func (r *Reconciler) passUnder(ctx, while context.Context, turn *shares.Pass, ru
 		return p.leaveToNewer(ctx, cause), nil
 	case lifecycle.Finished(p.run):
 		result, err = p.finished(ctx)
+	case p.unkept != nil:
+		return endUnkept(ctx, p)
 	default:
 		result, err = p.advance(ctx)
 		result = inTime(p, result)
@@ -336,49 +338,14 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	p.desk.Stay() // an end is not to wait for another pass, which might have the same fate
 	lock, class := p.lock.Without(p.run, cause)
-	p.batch.TakeAll() // it may write an end
-	if err := deskForAnEnd(ctx, p, lock); err != nil {
-		return reconcile.Result{}, err
+	d, result, done, err := unlocked(ctx, p, lock)
+	if done {
+		return result, err
 	}
-	d := p.decide(ctx, lock)
-	p.mem.outputs = p.outputs.Facts() // what an end has found out of outputs counts in the next try
-	if d.Changed {
-		p.batch.Carry(d.Verdicts)
-		fenceForced(ctx, p, &d)
-		bounded, stop := context.WithTimeout(ctx, passTimeout)
-		defer stop()
-		if err := p.persist(bounded, d); err != nil {
-			return p.refused(ctx, err)
-		}
-		if _, err := p.act(bounded, d); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	putOff(p, &d)
-	p.lock.LossTold(p.run)
 	p.lock.CountLeaseless()
 	now := p.r.Clock.Now()
 	at := pacing.Earliest(p.retryAt(ctx, now, class, cause), d.Wake)
 	return reconcile.Result{RequeueAfter: max(at.Sub(now), time.Millisecond)}, nil
-}
-
-// putOff notes what a deadline waits for that nobody may write yet: it waits for a minute at most.
-// What the stream gave stays out of status, and is no news when it is given again. What takes more
-// than a pass may evaluate, or load, takes as much in the next, since nothing is written in
-// between.
-func putOff(p *pass, d *lifecycle.Decision) {
-	if !d.Deferred {
-		return
-	}
-	switch {
-	case d.Postponed:
-		p.questions.Missing(actRetryDelay, "the outputs of items that were answered are more than a pass may load")
-	case d.Cut:
-		p.questions.Missing(actRetryDelay, "the expressions of steps that were answered take more than a pass may evaluate")
-	}
-	if !d.Changed {
-		p.questions.Heard(*d, p.batch)
-	}
 }
 
 // retryAt gives back what has waited too long for the lock, and says when it is tried again.

@@ -3,6 +3,7 @@
 package workflowrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -36,17 +37,19 @@ type resolver interface {
 func observeTemplate(ctx context.Context, p *pass) error {
 	p.spec = p.run.Spec
 	is, err := p.r.Templates.Of(ctx, p.run)
+	if cause := cmp.Or(err, is.Refused); cause != nil {
+		tellUnkept(p, cause)
+	}
 	if err != nil {
-		tellUnkept(p, err)
 		return err
 	}
-	p.run, p.template, p.later = is.Run, is.Template, pacing.Earliest(p.later, is.RetryAt)
+	p.run, p.template, p.unkept, p.later = is.Run, is.Template, is.Refused, pacing.Earliest(p.later, is.RetryAt)
 	return nil
 }
 
 // tellUnkept tells people that the revision which a run follows is gone, and is refused when it is
-// made again: such a pass decides nothing, so status cannot say it. It is told once until a write
-// is taken.
+// made again: such a pass writes nothing but an end, so status cannot say it. It is told once until
+// a write is taken.
 func tellUnkept(p *pass, cause error) {
 	pinned := p.run.Status != nil && p.run.Status.Workflow != nil
 	if !pinned || !revisions.Refused(cause) || p.mem.refused == v1alpha1.ReasonRevisionNotKept {
@@ -76,11 +79,13 @@ func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 	}
 	is, err := r.Templates.Of(ctx, g.Follows)
 	if errors.Is(err, revisions.ErrGone) && revisions.Refused(err) {
+		r.Templates.Forget(client.ObjectKeyFromObject(g.Follows))
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	r.Templates.Forget(client.ObjectKeyFromObject(g.Follows))
 	g.Jobs, g.Follows = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...), nil // they are found
 	return nil
 }

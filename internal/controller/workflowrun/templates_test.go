@@ -407,6 +407,68 @@ var _ = Describe("a run that follows a Workflow", func() {
 		Expect(endOf(b.finish(ctx, run))).To(Equal("Succeeded/Succeeded"))
 	}, NodeTimeout(patience))
 
+	// mutations: observeTemplate that gives the refusal as an error for good; endUnkept that is not
+	// called.
+	DescribeTable("ends when it is to end, though its revision is gone and is refused", func(ctx SpecContext, end func(*v1alpha1.WorkflowRun), reason string) {
+		w := newWorld(ctx)
+		wf, run := w.withoutItsRevision(ctx)
+		w.inTheWay(ctx, wf)
+		b := w.newReplica(ctx, "b")
+		for range 3 {
+			_, err := b.pass(ctx, run)
+			Expect(err).To(MatchError(ContainSubstring("is in the way")))
+			w.clock.Step(20 * time.Second)
+		}
+		before := w.get(ctx, run)
+		Expect(lifecycle.Finished(before)).To(BeFalse(), "it stands still")
+		next := before.DeepCopy()
+		end(next)
+		if next.Spec.Shutdown == "" {
+			next.Finalizers = []string{"example.com/held"}
+		}
+		Expect(w.client.Update(ctx, next)).To(Succeed())
+		if next.Spec.Shutdown == "" {
+			Expect(w.client.Delete(ctx, next)).To(Succeed())
+		}
+		until(ctx, "it ends", func() bool {
+			b.turn(ctx, run)
+			return lifecycle.Finished(w.get(ctx, run))
+		})
+		now := w.get(ctx, run)
+		Expect(endOf(now)).To(Equal(reason))
+		Expect(now.Status.Steps).To(HaveLen(3), "what is known of the steps stays")
+		Expect(*now.Status.Fence).To(BeNumerically(">", *before.Status.Fence), "as an end without the lock")
+		Expect(b.recorder.list()).To(ContainElement(ContainSubstring(v1alpha1.ReasonRevisionNotKept)))
+		if len(now.Finalizers) > 0 {
+			now.Finalizers = nil
+			Expect(w.client.Update(ctx, now)).To(Succeed())
+		}
+	},
+		Entry("it is terminated", func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownTerminate }, "Cancelled/Terminated", NodeTimeout(patience)),
+		Entry("it is cancelled", func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownCancel }, "Cancelled/Cancelled", NodeTimeout(patience)),
+		Entry("it is deleted, and somebody holds that up", func(*v1alpha1.WorkflowRun) {}, "Cancelled/Terminated", NodeTimeout(patience)),
+	)
+
+	// mutation: lost that believes at once ends the run as WorkflowNotFound.
+	It("goes on, though the API server says once that its revision is not there", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		wf, run := w.abandoned(ctx)
+		w.change(ctx, wf, v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{step("other")}})
+		b := w.newReplica(ctx, "b")
+		asked := 0
+		live := interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*appsv1.ControllerRevision); is {
+				if asked++; asked == 1 {
+					return apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), key.Name)
+				}
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+		b.Templates = templates.New(live, &revisions.Store{Live: live, Client: b.Client, Owner: FieldOwner}, b.Clock, templates.MaxBytes)
+		Expect(endOf(b.finish(ctx, run))).To(Equal("Succeeded/Succeeded"))
+		Expect(asked).To(BeNumerically(">", 1))
+	}, NodeTimeout(patience))
+
 	// mutation: findJobs that gives a refusal back as an error.
 	It("is taken back when it is deleted, though its revision is gone and is refused", func(ctx SpecContext) {
 		w := newWorld(ctx)

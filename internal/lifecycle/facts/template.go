@@ -20,7 +20,7 @@ type Template struct {
 	Problems []string                   // what is wrong with its inputs, each with its field; only used at first sight
 	Inputs   []string                   // which it may read: the parameters; nil: any
 	Missing  string                     // why the run has no steps of a template: nothing but its end can be decided; "": it has
-	Patient  bool                       // what is missing exists, and is not to be had for now: the run waits, without an end but queueTimeoutSeconds; not for a run that pinned it
+	Patient  bool                       // what is missing exists, and is not to be had for now: the run waits, without an end but queueTimeoutSeconds. Of a run that pinned it nothing but an end may be decided: it is given without the lock
 }
 
 // WithoutTemplate is a run whose revision is gone, as far as its status tells of its steps: enough

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -41,12 +41,13 @@ type Owner struct {
 
 // Claim claims spec.idempotencyKey for a run that exists; without a key there is nothing to claim.
 // owner nil: it is ours, or nobody else's. The first run that claims has the key for as long as it
-// exists, unless it was itself refused for the key. A claim whose run is gone by a live read is
-// taken over. Claim again before each try to admit the run: a claim may get lost with Redis' data,
-// and then another run may have the key.
+// exists, unless it was itself refused for the key. A claim whose run is gone by a live read, and
+// by the cache, is taken over. Claim again before each try to admit the run: a claim may get lost
+// with Redis' data, and then another run may have the key.
 //
 // Errors: *store.UnavailableError, *store.RebuildingError, store.ErrInvalidRequest, those of
-// reading a run. After an error the run must not be admitted; the key may be claimed.
+// reading a run, resyncs.ErrDoubted among them. After an error the run must not be admitted; the
+// key may be claimed.
 func (k *Controller) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (owner *Owner, err error) {
 	if run.Spec.IdempotencyKey == "" {
 		return nil, nil //nolint:nilnil // nobody else's
@@ -155,16 +156,9 @@ func (k *Controller) claim(ctx context.Context, tenant, key string, c store.Clai
 // claimant is a claim with its run's spec as it is now, read live: a hash of an older version of
 // the operator may not compare. It is empty if the run is gone, or was itself refused.
 func (k *Controller) claimant(ctx context.Context, c store.Claim) (store.Claim, error) {
-	namespace, name, _ := strings.Cut(c.Name, "/")
-	run := &v1alpha1.WorkflowRun{}
-	if err := k.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, run); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return store.Claim{}, nil
-		}
-		return store.Claim{}, fmt.Errorf("read run %s: %w", c.Name, err)
-	}
-	if string(run.UID) != c.UID || factOf(run).refused {
-		return store.Claim{}, nil
+	run, err := resyncs.Read(ctx, k.live, k.client, nameOf(c.Name), types.UID(c.UID))
+	if err != nil || run == nil || string(run.UID) != c.UID || factOf(run).refused {
+		return store.Claim{}, err
 	}
 	return claimOf(run)
 }

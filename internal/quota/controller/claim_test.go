@@ -13,8 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -89,7 +91,10 @@ func TestAKeyOfWhoDoesNotOwnItIsTakenOver(t *testing.T) {
 		become func(w *world, run *v1alpha1.WorkflowRun)
 		taken  bool
 	}{
-		"its run is deleted":                {become: func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) }, taken: true},
+		"its run is deleted": {become: func(w *world, run *v1alpha1.WorkflowRun) {
+			w.remove(run)
+			w.boss.stale = nil // a cache that has the run would raise a doubt
+		}, taken: true},
 		"another run has its name":          {become: func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run); w.run(run.Name) }, taken: true},
 		"its run is itself a duplicate":     {become: becomes(refusedFor(v1alpha1.ReasonDuplicateRun)), taken: true},
 		"its run is itself in conflict":     {become: becomes(refusedFor(v1alpha1.ReasonIdempotencyConflict)), taken: true},
@@ -112,6 +117,34 @@ func TestAKeyOfWhoDoesNotOwnItIsTakenOver(t *testing.T) {
 			w.boss.claims(run, &Owner{Name: "default/owner", Same: true})
 		})
 	}
+}
+
+// A load balancer says of anything that it is not there, for a moment. A run that the watch knows
+// keeps its key, its slot, and what a rebuild counts of it.
+//
+// mutation: resyncs.Read that believes it makes this fail.
+func TestOneAnswerThatARunIsNotThereGivesNothingAway(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 5)
+	w.boss.looks()
+	owner, run := w.run("owner", withKey("k")), w.run("run", withKey("k"))
+	w.boss.claims(owner, nil)
+	w.write(owner, admittedUnder("batch"))
+	notFound := apierrors.NewGenericServerResponse(404, "get", v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "", "default backend - 404", 0, true)
+	w.boss.refuseGet = notFound
+	if o, err := w.boss.Claim(w.ctx(), run, tenant); o != nil || !errors.Is(err, resyncs.ErrDoubted) {
+		t.Errorf("a claim: %+v, %v; want a doubt", o, err)
+	}
+	if o, err := w.boss.ReserveKey(w.ctx(), run, tenant, time.Hour); o != nil || !errors.Is(err, resyncs.ErrDoubted) {
+		t.Errorf("a reservation: %+v, %v; want a doubt", o, err)
+	}
+	if now, err := w.boss.read(w.ctx(), client.ObjectKeyFromObject(owner), owner.UID); now != nil || !errors.Is(err, resyncs.ErrDoubted) {
+		t.Errorf("a read: %+v, %v; want a doubt", now, err)
+	}
+	w.boss.refuseGet = nil
+	w.boss.claims(run, &Owner{Name: "default/owner", Same: true})
+	w.remove(owner)
+	w.boss.claims(run, nil)
 }
 
 func becomes(change func(*v1alpha1.WorkflowRunStatus)) func(*world, *v1alpha1.WorkflowRun) {

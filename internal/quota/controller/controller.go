@@ -219,7 +219,7 @@ func (k *Controller) putBack(ctx context.Context, s holding, name types.Namespac
 	if err != nil || cached == nil || cached.uid != s.uid || cached.finished {
 		return err
 	}
-	now, err := k.read(ctx, name)
+	now, err := k.read(ctx, name, s.uid)
 	if err != nil || now == nil || now.uid != s.uid || !now.under(s.at) {
 		return err
 	}

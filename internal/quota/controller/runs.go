@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -136,21 +137,23 @@ func (k *Controller) look(ctx context.Context) (*view, error) {
 
 // cached is a run as the cache has it; nil if it has none of that name.
 func (k *Controller) cached(ctx context.Context, name types.NamespacedName) (*fact, error) {
-	return get(ctx, k.client, name, client.UnsafeDisableDeepCopy) // it is read only, and once for each that is woken
-}
-
-// read is a run as the API server has it; nil if there is none of that name.
-func (k *Controller) read(ctx context.Context, name types.NamespacedName) (*fact, error) {
-	return get(ctx, k.live, name)
-}
-
-func get(ctx context.Context, from client.Reader, name types.NamespacedName, opts ...client.GetOption) (*fact, error) {
 	run := &v1alpha1.WorkflowRun{}
-	if err := from.Get(ctx, name, run, opts...); err != nil {
+	if err := k.client.Get(ctx, name, run, client.UnsafeDisableDeepCopy); err != nil { // it is read only, and once for each that is woken
 		if client.IgnoreNotFound(err) == nil {
 			return nil, nil //nolint:nilnil // that there is none is an answer
 		}
 		return nil, fmt.Errorf("read run %s: %w", name, err)
+	}
+	f := factOf(run)
+	return &f, nil
+}
+
+// read is a run as the API server has it; nil if there is none of that name, and the cache does not
+// have the one with that UID either. See resyncs.Read.
+func (k *Controller) read(ctx context.Context, name types.NamespacedName, uid types.UID) (*fact, error) {
+	run, err := resyncs.Read(ctx, k.live, k.client, name, uid)
+	if err != nil || run == nil {
+		return nil, err
 	}
 	f := factOf(run)
 	return &f, nil

@@ -158,7 +158,7 @@ func unknown(v *view, h holdings, all map[store.Key]findings) (uids []types.UID,
 func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) (map[types.UID]bool, error) {
 	gone := map[types.UID]bool{}
 	for uid, name := range lapsed {
-		run, err := k.read(ctx, nameOf(name))
+		run, err := k.read(ctx, nameOf(name), uid)
 		if err != nil {
 			return gone, err
 		}
@@ -248,7 +248,7 @@ func (k *Controller) giveAll(ctx context.Context, at store.Key, l store.Limits) 
 func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) error {
 	var there []store.Member
 	for _, run := range missing {
-		now, err := k.read(ctx, run.name)
+		now, err := k.read(ctx, run.name, run.uid)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (k *Controller) wakeRun(ctx context.Context, next store.Next) (waits bool, 
 func (k *Controller) exists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	run, err := k.cached(ctx, name)
 	if err == nil && (run == nil || run.uid != uid) {
-		run, err = k.read(ctx, name)
+		run, err = k.read(ctx, name, uid)
 	}
 	return run != nil && run.uid == uid && !run.finished, err
 }

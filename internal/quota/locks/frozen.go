@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 )
@@ -32,9 +31,9 @@ var errNewer = errors.New("it needs a newer operator, and this one does not writ
 //
 // Errors: cause, if the locks are not known: no lock is given on doubt. Those of reading the run.
 func unmarked(ctx context.Context, c *Controller, run fact, cause error) (*fact, []store.Holding, error) {
-	o := &v1alpha1.WorkflowRun{}
-	if err := c.live.Get(ctx, run.name, o); err != nil {
-		return nil, nil, client.IgnoreNotFound(err)
+	o, err := resyncs.Read(ctx, c.live, c.client, run.name, run.uid)
+	if err != nil || o == nil {
+		return nil, nil, err
 	}
 	if o.UID != run.uid || o.Status != nil && o.Status.CompletedAt != nil {
 		return nil, nil, nil

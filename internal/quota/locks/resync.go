@@ -283,14 +283,15 @@ func asksAgain(v *view, w store.Waiter, changed map[string]bool) bool {
 // restore enters what runs hold by their status, as they are now.
 func (c *Controller) restore(ctx context.Context, v *view, missing []string) error {
 	for _, ticket := range missing {
-		run := &v1alpha1.WorkflowRun{}
-		if err := c.live.Get(ctx, v.runs[uidOf(ticket)].name, run); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				continue
-			}
-			return fmt.Errorf("read run: %w", err)
+		uid := uidOf(ticket)
+		run, err := resyncs.Read(ctx, c.live, c.client, v.runs[uid].name, uid)
+		if err != nil {
+			return err
 		}
-		if h, ok := factOf(run).holding(ticket); ok && run.UID == uidOf(ticket) {
+		if run == nil || run.UID != uid {
+			continue
+		}
+		if h, ok := factOf(run).holding(ticket); ok {
 			added, err := c.store.RestoreLocks(ctx, "", h.Fence, []store.Holding{h})
 			if err != nil {
 				return fmt.Errorf("restore a hold: %w", err)

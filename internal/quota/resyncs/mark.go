@@ -37,7 +37,7 @@ const (
 // Marker moves the resourceVersions of runs. A write that was prepared before is refused from then
 // on. It is used by one process at a time, but two do no harm.
 type Marker struct {
-	// Client writes.
+	// Client writes, and reads from the cache.
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
@@ -58,8 +58,8 @@ type Marker struct {
 // was prepared for it. What a write of status is refused that changes nothing, any other is refused
 // as well. And where a label finds no room the first status of a run, which is larger, finds none.
 //
-// Errors: those of the API server. The run may be marked, unless it is Refused: then nobody may
-// change it for now, and what was prepared for it may be written later.
+// Errors: those of the API server, ErrDoubted. The run may be marked, unless it is Refused: then
+// nobody may change it for now, and what was prepared for it may be written later.
 func (m Marker) Mark(ctx context.Context, name types.NamespacedName, uid types.UID, id string) (*v1alpha1.WorkflowRun, error) {
 	var err error
 	for range maxTries {
@@ -135,12 +135,9 @@ func (m Marker) turn(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 
 // read is a run as the API server has it; nil if it is gone.
 func (m Marker) read(ctx context.Context, name types.NamespacedName, uid types.UID) (*v1alpha1.WorkflowRun, error) {
-	run := &v1alpha1.WorkflowRun{}
-	if err := m.Live.Get(ctx, name, run); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read run %s: %w", name, err)
-	}
-	if run.UID != uid {
-		return nil, nil //nolint:nilnil // that it is gone is an answer
+	run, err := Read(ctx, m.Live, m.Client, name, uid)
+	if err != nil || run == nil || run.UID != uid {
+		return nil, err // that it is gone is an answer
 	}
 	return run, nil
 }

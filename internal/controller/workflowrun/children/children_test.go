@@ -239,6 +239,34 @@ func TestChildren_AChildThatIsThereIsAdoptedThoughCreationsAreRefused(t *testing
 	}
 }
 
+// One wrong answer that the child is not there failed its step, while it went on.
+//
+// mutation: refused that does not ask seen.
+func TestChildren_AChildThatTheCacheHasIsNotRefused(t *testing.T) {
+	s := newSite(t)
+	if seen, err := s.creates(); seen.State != lifecycle.ChildThere || err != nil {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	s.state, s.refuse = State{}, apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "WorkflowRun"}, "p-c", nil)
+	live, ok := s.Client.(client.WithWatch)
+	if !ok {
+		t.Fatalf("%T", s.Client)
+	}
+	s.Live = interceptor.NewClient(live, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			return apierrors.NewNotFound(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, key.Name)
+		},
+	})
+	if seen, _ := s.creates(); seen.State == lifecycle.ChildRefused {
+		t.Errorf("it is refused: %+v", seen)
+	}
+	s.Live = live
+	s.clock.SetTime(s.clock.Now().Add(time.Hour))
+	if seen, err := s.creates(); seen.State != lifecycle.ChildThere || err != nil {
+		t.Errorf("in the end: %+v, %v", seen, err)
+	}
+}
+
 // A policy looks at how the names of runs begin: the dry run has to begin as the child does.
 //
 // mutation: checkAdoption that asks with another name makes this fail.

@@ -225,6 +225,10 @@ func (c *Children) refused(ctx context.Context, parent *v1alpha1.WorkflowRun, ch
 		b, err := postponed(ctx, "read ", fmt.Errorf("read run %s: %w", child.Name, err))
 		b.blind = true
 		return b, err
+	case c.seen(ctx, parent, child): // one wrong answer must not fail the step while its child goes on
+		b, err := postponed(ctx, "", fmt.Errorf("run %s is not there by the word of the API server, and its watch has it: %w", child.Name, err))
+		b.blind = true
+		return b, err
 	case apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause):
 		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: cause.Error()}}, nil
 	default: // also one that exists, as it was said, and has just been deleted
@@ -232,6 +236,13 @@ func (c *Children) refused(ctx context.Context, parent *v1alpha1.WorkflowRun, ch
 		b.full = fullQuota(cause)
 		return b, err
 	}
+}
+
+// seen says whether the cache has a child run of which the API server says that it is not there.
+func (c *Children) seen(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) bool {
+	found := &v1alpha1.WorkflowRun{}
+	err := c.Client.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found)
+	return err == nil && isOf(parent, found)
 }
 
 // postponed says that a child run has to be tried again, for a cause that was met at something.

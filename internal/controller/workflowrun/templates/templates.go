@@ -3,6 +3,7 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
@@ -42,6 +44,7 @@ type Templates struct {
 	clock   clock.PassiveClock
 	cache   *cache
 	waiting waiting
+	doubts  doubts
 }
 
 // New makes one that reads Workflows live, and keeps so many bytes of revisions.
@@ -57,16 +60,22 @@ type Found struct {
 	Template lifecycle.Template
 	// RetryAt is when to look again; zero: when something changes.
 	RetryAt time.Time
+	// Refused is why a run cannot have the revision that it follows for now: that is gone, and the
+	// API server refuses to keep it again. Run has as much of its steps then as its status tells.
+	// nil: the run has its steps, or nothing can give them back.
+	Refused error
 }
 
-// Of finds what a run follows. Its error is one of the API server: nothing is known then.
+// Of finds what a run follows. Its error is one of the API server, or what is not believed yet:
+// nothing is known then. That something is missing is believed once it was missing for some
+// seconds: a run would end for good by one wrong answer.
 func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, error) {
 	ref := run.Spec.WorkflowRef
 	switch {
 	case ref == nil:
 		return Found{Run: run}, nil
 	case lifecycle.Finished(run):
-		t.waiting.forget(client.ObjectKeyFromObject(run))
+		t.Forget(client.ObjectKeyFromObject(run))
 		return Found{Run: run}, nil
 	case run.Status != nil && run.Status.Workflow != nil:
 		return t.pinned(ctx, run, *run.Status.Workflow)
@@ -77,13 +86,26 @@ func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, e
 	case err != nil:
 		return Found{}, err
 	case w == nil:
-		return missing(run, "spec.workflowRef.name: Workflow %s does not exist", ref.Name), nil
+		return t.missed(run, missing(run, "spec.workflowRef.name: Workflow %s does not exist", ref.Name)), nil
 	}
 	return t.resolve(ctx, run, w)
 }
 
+// missed is what a run that has not begun misses. It may have been created long ago, while nobody
+// was there to see it: it does not end before it was looked for twice.
+func (t *Templates) missed(run *v1alpha1.WorkflowRun, is Found) Found {
+	now := t.clock.Now()
+	if t.doubts.miss(run, now) || now.Before(run.CreationTimestamp.Add(facts.TemplatePatience-doubtPause)) {
+		return is
+	}
+	return t.wait(is, doubtPause)
+}
+
 // Forget forgets a run that is gone, or that another process drives.
-func (t *Templates) Forget(run types.NamespacedName) { t.waiting.forget(run) }
+func (t *Templates) Forget(run types.NamespacedName) {
+	t.waiting.forget(run)
+	t.doubts.forget(run)
+}
 
 // WaitingFor are the runs that wait for a Workflow.
 func (t *Templates) WaitingFor(workflow types.NamespacedName) []types.NamespacedName {
@@ -126,23 +148,38 @@ func (t *Templates) workflow(ctx context.Context, namespace, name string) (*v1al
 	return w, nil
 }
 
-// pinned is a run whose revision is in status. What refuses a revision that is gone
-// is ErrGone, too.
+// pinned is a run whose revision is in status.
 func (t *Templates) pinned(ctx context.Context, run *v1alpha1.WorkflowRun, r v1alpha1.WorkflowRevision) (Found, error) {
 	t.waiting.forget(client.ObjectKeyFromObject(run))
 	c, err := t.load(ctx, run.Namespace, r)
+	var refused error
 	if errors.Is(err, revisions.ErrGone) {
 		if c, err = t.again(ctx, run.Namespace, r); revisions.Refused(err) {
-			err = fmt.Errorf("%w: %w", revisions.ErrGone, err)
+			refused, err = fmt.Errorf("%w: %w", revisions.ErrGone, err), nil
 		}
 	}
 	switch {
 	case err != nil:
 		return Found{}, err
-	case c == nil:
+	case refused != nil || c == nil:
+		return t.lost(run, r, refused)
+	}
+	t.doubts.forget(client.ObjectKeyFromObject(run))
+	return found(run, c), nil
+}
+
+// lost is a run whose revision is gone, and is not to be made again: its Workflow has another
+// content, or that is refused.
+func (t *Templates) lost(run *v1alpha1.WorkflowRun, r v1alpha1.WorkflowRevision, refused error) (Found, error) {
+	if !t.doubts.miss(run, t.clock.Now()) {
+		return Found{}, cmp.Or(refused, errDoubted)
+	}
+	if refused == nil {
 		return missing(lifecycle.WithoutTemplate(run), "status.workflow: revision %s of Workflow %s was deleted", r.Revision, r.Name), nil
 	}
-	return found(run, c), nil
+	is := missing(lifecycle.WithoutTemplate(run), "status.workflow: revision %s of Workflow %s cannot be had; %v", r.Revision, r.Name, refused)
+	is.Template.Patient, is.Refused = true, refused
+	return is, nil
 }
 
 // load reads a revision, if it is not in the cache.
@@ -188,8 +225,9 @@ func (t *Templates) again(ctx context.Context, namespace string, r v1alpha1.Work
 func (t *Templates) resolve(ctx context.Context, run *v1alpha1.WorkflowRun, w *v1alpha1.Workflow) (Found, error) {
 	c, err := t.choose(ctx, run, w)
 	if errors.Is(err, revisions.ErrGone) {
-		return missing(run, "spec.workflowRef.revision: Workflow %s has no revision %s", w.Name, run.Spec.WorkflowRef.Revision), nil
+		return t.missed(run, missing(run, "spec.workflowRef.revision: Workflow %s has no revision %s", w.Name, run.Spec.WorkflowRef.Revision)), nil
 	}
+	t.doubts.forget(client.ObjectKeyFromObject(run))
 	if revisions.Refused(err) {
 		return t.wait(missing(run, "spec.workflowRef: the revision of Workflow %s cannot be kept; %v", w.Name, err), refusedPause), nil
 	}

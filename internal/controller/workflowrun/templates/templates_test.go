@@ -140,6 +140,128 @@ func TestOf_ANamedRevisionIsReadOnceAndLookedForEachTime(t *testing.T) {
 	}
 }
 
+// gone is the world without the revision, whose Workflow has other content now.
+func gone(t *testing.T) (templates *Templates, c client.Client, clock *testclock.FakePassiveClock, run *v1alpha1.WorkflowRun) {
+	t.Helper()
+	_, store, c, revision := world(t)
+	clock = testclock.NewFakePassiveClock(time.Unix(0, 0))
+	run = following("", `{"region":"eu"}`)
+	run.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: revision}, Steps: []v1alpha1.StepStatus{{Name: "fetch"}}}
+	w := report("")
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		t.Fatal(err)
+	}
+	w.Spec.Parameters = nil
+	if err := c.Update(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: template.ObjectName("report", revision)}}); err != nil {
+		t.Fatal(err)
+	}
+	return New(c, store, clock, MaxBytes), c, clock, run
+}
+
+// One answer that a revision is not there ended the run that follows it, without its clean-up.
+//
+// mutations: miss that believes at once, or never, or counts from a look of long ago; a run that is
+// found, or forgotten, and stays doubted.
+func TestOf_ARevisionIsNotGoneByOneAnswer(t *testing.T) {
+	templates, c, clock, run := gone(t)
+	key := client.ObjectKeyFromObject(run)
+	look := func(after time.Duration, lost bool) {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(after))
+		is, err := templates.Of(t.Context(), run)
+		switch {
+		case lost && (err != nil || !strings.Contains(is.Template.Missing, "was deleted") || is.Template.Patient || len(is.Run.Spec.Steps) != 1):
+			t.Errorf("%+v, %v; want that it was deleted", is.Template, err)
+		case !lost && !errors.Is(err, errDoubted):
+			t.Errorf("%+v, %v; want a doubt", is.Template, err)
+		}
+	}
+	look(0, false)
+	look(doubtTime-time.Millisecond, false)
+	look(time.Millisecond, true)
+	look(0, true)
+	look(doubtLasts+time.Second, false) // it may have been there meanwhile
+	look(doubtTime, true)
+	templates.Forget(key)
+	look(0, false)
+	run.UID = "another"
+	look(doubtTime, false)
+	w := report("")
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		t.Fatal(err)
+	}
+	w.Spec = report("").Spec
+	if err := c.Update(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	clock.SetTime(clock.Now().Add(doubtTime))
+	if is, err := templates.Of(t.Context(), run); err != nil || is.Template.Revision == nil {
+		t.Errorf("%+v, %v; want that it is made again", is.Template, err)
+	}
+	if n := len(templates.doubts.runs); n != 0 {
+		t.Errorf("%d runs are doubted", n)
+	}
+}
+
+// A run that cannot have its revision again has as much of its steps as its status tells, once it
+// is sure that the revision is gone.
+//
+// mutation: lost that gives the refusal as an error for good.
+func TestOf_ARevisionThatIsRefusedIsNoEndOfARun(t *testing.T) {
+	templates, c, clock, run := gone(t)
+	w := report("")
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		t.Fatal(err)
+	}
+	w.Spec = report("").Spec
+	if err := c.Update(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	full := apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), "r", errors.New("exceeded quota"))
+	store, ok := templates.store.(*counted)
+	if !ok {
+		t.Fatalf("%T", templates.store)
+	}
+	templates.store = refuses{store, full}
+	if is, err := templates.Of(t.Context(), run); !errors.Is(err, full) || !errors.Is(err, revisions.ErrGone) {
+		t.Errorf("at first: %+v, %v", is.Template, err)
+	}
+	clock.SetTime(clock.Now().Add(doubtTime))
+	is, err := templates.Of(t.Context(), run)
+	if err != nil || !errors.Is(is.Refused, full) || !is.Template.Patient || !strings.Contains(is.Template.Missing, "cannot be had") || len(is.Run.Spec.Steps) != 1 {
+		t.Errorf("%+v, refused %v, %v", is.Template, is.Refused, err)
+	}
+}
+
+// A run that was created while nobody was there is looked at when its patience is over already.
+//
+// mutation: missed that gives what it is told.
+func TestOf_AWorkflowIsNotGoneByOneAnswer(t *testing.T) {
+	_, store, c, _ := world(t)
+	clock := testclock.NewFakePassiveClock(time.Unix(3600, 0))
+	templates := New(c, store, clock, MaxBytes)
+	for name, ref := range map[string]v1alpha1.WorkflowReference{"no Workflow": {Name: "other"}, "no revision": {Name: "report", Revision: "0c1f"}} {
+		run := following("", `{"region":"eu"}`)
+		run.Name, run.Spec.WorkflowRef, run.CreationTimestamp = ref.Name, &ref, metav1.Unix(0, 0)
+		is, err := templates.Of(t.Context(), run)
+		if err != nil || is.Template.Missing == "" || !is.Template.Patient || !is.RetryAt.Equal(clock.Now().Add(doubtPause)) {
+			t.Errorf("%s, at first: %+v at %s, %v", name, is.Template, is.RetryAt, err)
+		}
+		run.CreationTimestamp = metav1.NewTime(clock.Now())
+		if is, err := templates.Of(t.Context(), run); err != nil || is.Template.Missing == "" || is.Template.Patient {
+			t.Errorf("%s, of a young run: %+v, %v", name, is.Template, err)
+		}
+		run.CreationTimestamp = metav1.Unix(0, 0)
+		clock.SetTime(clock.Now().Add(doubtTime))
+		if is, err := templates.Of(t.Context(), run); err != nil || is.Template.Missing == "" || is.Template.Patient {
+			t.Errorf("%s, in the end: %+v, %v", name, is.Template, err)
+		}
+	}
+}
+
 // A mark may stay for a while, of an operator that ended say: the revision is there all the same.
 //
 // mutations: a run that is not patient; one that is not looked at again.

@@ -140,30 +140,44 @@ func (f *findings) neither(run fact, has map[string]bool) {
 
 // runnable are those that wait and can have their locks now, each beside those before it, and those
 // that wait for a semaphore that is gone. Of those that wait for the same rates, and for nothing
-// else, it is the first ones: when a hold begins the script names the next.
+// else, it is the first ones: when a hold begins the script names the next. Who stands behind one
+// that waits on, in an Ordered line, is none of them: it would be promised what it cannot take.
 func runnable(s store.LocksSnapshot, limit limitOf, rated ratedOf) (all []store.Waiter) {
-	used, lines := usedOf(s.Holds), map[string]int{}
+	used, lines, stands := usedOf(s.Holds), map[string]int{}, map[string]bool{}
 	for _, w := range s.Waiters {
-		line := lineOf(w.Wants, rated)
-		if w.Refused != "" || line != "" && lines[line] == aheadInLine || !fits(w.Wants, used, limit) {
+		if w.Refused != "" || !fits(w.Wants, nil, limit) { // it is in no line
 			continue
 		}
-		lines[line]++
-		promise(used, w.Wants, rated)
-		all = append(all, w)
+		line := lineOf(w.Wants, rated)
+		wakes := !behind(w.Wants, stands) && (line == "" || lines[line] < aheadInLine) && fits(w.Wants, used, limit)
+		if wakes {
+			lines[line]++
+			all = append(all, w)
+		}
+		if !wakes || !promise(used, w.Wants, rated) {
+			for _, want := range w.Wants {
+				stands[want.Name] = true
+			}
+		}
 	}
 	return all
 }
 
+// behind says whether one of those that stand in the lines of locks is before who wants these.
+func behind(wants []store.Want, stands map[string]bool) bool {
+	return slices.ContainsFunc(wants, func(w store.Want) bool { return w.Ordered && stands[w.Name] })
+}
+
 // promise counts what one that is woken may take. One that wants a lock with a rate may have to
-// wait for that, for as long as its period, and then takes nothing of the others.
-func promise(used map[string]int, wants []store.Want, rated ratedOf) {
-	waits := slices.ContainsFunc(wants, func(w store.Want) bool { return rated(w.Name) })
+// wait for that, for as long as its period, and then takes nothing of the others: not sure.
+func promise(used map[string]int, wants []store.Want, rated ratedOf) (sure bool) {
+	sure = !slices.ContainsFunc(wants, func(w store.Want) bool { return rated(w.Name) })
 	for _, w := range wants {
-		if !waits || rated(w.Name) {
+		if sure || rated(w.Name) {
 			used[w.Name] += w.Permits
 		}
 	}
+	return sure
 }
 
 // lineOf is which locks one waits for, if all of them have a rate. One that waits for another lock

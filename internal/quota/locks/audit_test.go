@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -341,6 +342,67 @@ func TestAResyncWakesTheFirstInLineForARate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if f := audit(v.runs, c.s, v.limit, v.rated, v.below); len(f.wake) != c.want {
 				t.Errorf("%d are woken, want %d", len(f.wake), c.want)
+			}
+		})
+	}
+}
+
+// Who is behind one that waits on, in an Ordered line, cannot have its locks, though there is room
+// for them: that is for who comes after it.
+//
+// mutations: a runnable that promises to who stands behind another, one that has nobody stand in a
+// line, and one that has those stand in it that want more than there is, or that were refused.
+func TestAResyncWakesWhoIsBesideALineThatStands(t *testing.T) {
+	line := func(locks string) (wants []store.Want) {
+		for name := range strings.FieldsSeq(locks) {
+			want := store.Want{Name: strings.TrimRight(name, "!2"), Permits: 1, Ordered: strings.Contains(name, "!")}
+			if strings.HasSuffix(name, "2") {
+				want.Permits = 2
+			}
+			wants = append(wants, want)
+		}
+		return wants
+	}
+	many := strings.Split(strings.Repeat("line! db,", 300)+"db", ",")
+	many = slices.Insert(many, 0, "line! ext")
+	last := fmt.Sprint(len(many) - 1)
+	for name, c := range map[string]struct {
+		waiters []string // their locks
+		want    string   // who is woken
+	}{
+		"the first cannot have the other one":    {[]string{"line! ext", "line! db", "db"}, "2"},
+		"with many behind it":                    {many, last},
+		"who waits in vain stands in all lines":  {[]string{"line! ext", "line! next!", "next! db", "db"}, "3"},
+		"each in turn":                           {[]string{"line! db", "line! mail", "mail", "next!"}, "0 2 3"},
+		"beside the one before it":               {[]string{"wide! db", "wide! mail", "mail"}, "0 1"},
+		"a line of its own":                      {[]string{"line! ext", "next! db", "db"}, "1"},
+		"it wants more than there is":            {[]string{"line!2", "line! db", "db"}, "1"},
+		"it wants more of another than there is": {[]string{"line! ext2", "line! db", "db"}, "1"},
+		"it waits for a rate":                    {[]string{"rated line!", "line! db", "db"}, "0 2"},
+		"in line for a rate":                     {[]string{"rated!", "rated! db", "db"}, "0 2"},
+		"its semaphore is gone":                  {[]string{"line! gone", "mail"}, "0 1"},
+		"a lock that is not Ordered":             {[]string{"line ext", "line db", "db"}, "1"},
+		"it was refused":                         {[]string{"", "line! db", "db"}, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := store.LocksSnapshot{Holds: []store.Holding{{Locks: []store.Hold{{Name: "ext", Permits: 1}}}}}
+			for i, locks := range c.waiters {
+				w := store.Waiter{Ticket: store.Ticket{ID: fmt.Sprint(i)}, Wants: line(locks)}
+				if locks == "" {
+					w.Refused = store.LocksSuperseded
+				}
+				s.Waiters = append(s.Waiters, w)
+			}
+			var got []string
+			rated := func(lock string) bool { return lock == "rated" }
+			limit := func(lock string) (int, bool) {
+				return cmp.Or(map[string]int{"wide": 2, "rated": 5}[lock], 1), lock != "gone"
+			}
+			for _, w := range runnable(s, limit, rated) {
+				got = append(got, w.Ticket.ID)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("wakes %v, want %s", got, c.want)
 			}
 		})
 	}

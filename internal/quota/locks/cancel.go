@@ -5,6 +5,7 @@ package locks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,25 +22,49 @@ import (
 // CancelOldest, for which lock and which run.
 const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
-// cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
-// made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
-// it: the patch names the UID. So is one whose part is over: what that held is on its way back. So
-// is one that needs a newer operator. A refusal is no error: a resync at once would be told the
-// same, and the next one asks again anyway.
-func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
-	o := &v1alpha1.WorkflowRun{}
-	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
-		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
+// cancelAll cancels runs that hold locks which another run wants, with their clean-up. A run that
+// was made anew under its name holds nothing yet, and is left alone. So is one whose part is over:
+// what that held is on its way back.
+//
+// Where one of them is ending already, or needs a newer operator, nobody is cancelled: the other
+// run cannot begin before that one has ended, and somebody may have taken a lock since that another
+// gave up for it. A resync has the other run ask again.
+func (c *Controller) cancelAll(ctx context.Context, all []store.Cancel, by string) error {
+	runs := make([]*v1alpha1.WorkflowRun, len(all))
+	for i, one := range all {
+		o := &v1alpha1.WorkflowRun{}
+		if err := c.client.Get(ctx, nameOf(one.Run), o, client.UnsafeDisableDeepCopy); err != nil { // it is read only
+			if client.IgnoreNotFound(err) == nil {
+				continue
+			}
+			return fmt.Errorf("read run %s: %w", one.Run, err)
+		}
+		_, part, _ := strings.Cut(one.Ticket, "/")
+		switch {
+		case o.UID != uidOf(one.Ticket) || PartOf(o, part).Over:
+			continue
+		case o.Spec.Shutdown != "":
+			return nil
+		case o.NeedsNewer() > 0:
+			c.sayRefused(one.Run, one.Lock, errNewer)
+			return nil
+		}
+		runs[i] = o
 	}
-	_, part, _ := strings.Cut(w.Ticket, "/")
-	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || PartOf(o, part).Over {
-		return nil
+	var failed error
+	for i, o := range runs {
+		if o != nil {
+			failed = errors.Join(failed, c.cancel(ctx, o, all[i], by))
+		}
 	}
-	if o.NeedsNewer() > 0 {
-		c.sayRefused(w.Run, lock, errNewer)
-		return nil
-	}
-	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: lock + " " + by})
+	return failed
+}
+
+// cancel cancels a run, also where the cache has not seen that it was made anew: the patch names
+// the UID. A refusal is no error: a resync at once would be told the same, and the next one asks
+// again anyway.
+func (c *Controller) cancel(ctx context.Context, o *v1alpha1.WorkflowRun, one store.Cancel, by string) error {
+	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: one.Lock + " " + by})
 	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
 		err = c.shutDown(ctx, o, nil)
 	}
@@ -47,10 +72,10 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	case err == nil || c.isGone(ctx, o):
 		return nil
 	case resyncs.Unmarked(err):
-		c.sayRefused(w.Run, lock, err)
+		c.sayRefused(one.Run, one.Lock, err)
 		return nil
 	}
-	return fmt.Errorf("cancel run %s: %w", w.Run, err)
+	return fmt.Errorf("cancel run %s: %w", one.Run, err)
 }
 
 // sayRefused logs that a run may not be cancelled, of all such runs one between two resyncs: each

@@ -157,10 +157,7 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 // follow cancels and wakes whom an answer names. What fails, the resync does. It cancels first: the
 // longer that takes the more of them have ended, and need not be cancelled.
 func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer) {
-	var err error
-	for _, w := range a.Cancel {
-		err = errors.Join(err, c.cancel(ctx, w, run, a.Lock))
-	}
+	err := c.cancelAll(ctx, a.Cancel, run)
 	err = errors.Join(err, c.wakeAll(ctx, a.Wake))
 	if err != nil {
 		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())

@@ -232,19 +232,34 @@ func (c *Controller) endRings(ctx context.Context, v *view, s store.LocksSnapsho
 	if !left {
 		c.ended.passedOver = 0
 	}
+	refused, err := c.refuse(ctx, all)
+	for _, ticket := range refused {
+		wake[uidOf(ticket)] = true
+	}
+	if len(refused) > 0 { // those behind them in the line of an Ordered lock were not among whom to wake
+		s.Waiters = slices.DeleteFunc(slices.Clone(s.Waiters), func(o store.Waiter) bool { return slices.Contains(refused, o.Ticket.ID) })
+		for _, one := range runnable(s, now.limit, now.rated) {
+			wake[uidOf(one.Ticket.ID)] = true
+		}
+	}
+	return err
+}
+
+// refuse refuses steps, and returns those that waited still. After one the next resync is asked for.
+func (c *Controller) refuse(ctx context.Context, all []*store.Waiter) (tickets []string, err error) {
 	for _, w := range all {
 		refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)
 		if err != nil {
-			return fmt.Errorf("refuse a step: %w", err)
+			return tickets, fmt.Errorf("refuse a step: %w", err)
 		}
 		if refused {
 			c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", w.Ticket.ID)
-			wake[uidOf(w.Ticket.ID)] = true
+			tickets = append(tickets, w.Ticket.ID)
 			c.ended.refused[w.Ticket.ID] = refusal{w.Ticket, c.clock.Now()}
 			c.kicks.Kick()
 		}
 	}
-	return nil
+	return tickets, nil
 }
 
 // lookAgain is look with semaphores that are read live: a limit that was raised a moment ago ends a

@@ -186,10 +186,70 @@ func TestARunIsNotCancelledForAStepThatIsOver(t *testing.T) {
 			cache := &journal{run: run}
 			c := New(Options{Client: cache, Live: cache, Wake: func(types.NamespacedName) { cache.did = append(cache.did, "wake") }})
 			c.follow(t.Context(), "ns/other", store.LocksAnswer{
-				Lock: "gpus", Cancel: []store.Wake{{Ticket: "uid/a", Run: "ns/r"}}, Wake: []store.Wake{{Ticket: "uid/b", Run: "ns/r"}},
+				Lock: "gpus", Cancel: []store.Cancel{{Wake: store.Wake{Ticket: "uid/a", Run: "ns/r"}}}, Wake: []store.Wake{{Ticket: "uid/b", Run: "ns/r"}},
 			})
 			if !slices.Equal(cache.did, want) {
 				t.Errorf("%v, want %v", cache.did, want)
+			}
+		})
+	}
+}
+
+// One that waits for two locks has the holders of both cancelled. Each is told of the lock that it
+// holds itself.
+//
+// mutation: follow that tells of the lock that is waited for first.
+func TestWhoIsCancelledIsToldForWhichOfItsLocks(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	for _, name := range []string{"a", "b"} {
+		s.semaphore(s.ns+name, 1, v1alpha1.OnBusyCancelOldest)
+	}
+	must(t, r.Resync(t.Context()))
+	a, b := s.ns+"a/k", s.ns+"b/k"
+	r.takes(s.run("first", nil), a, store.LocksHeld)
+	r.takes(s.run("second", nil), b, store.LocksHeld)
+	if _, err := r.Take(t.Context(), s.run("other", nil), "", []Request{{Name: b, Permits: 1}, {Name: a, Permits: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, lock := range map[string]string{"first": a, "second": b} {
+		now := s.get(name)
+		if got, want := now.Annotations[AnnotationCancelledFor], lock+" "+s.ns+"/other"; got != want || now.Spec.Shutdown != v1alpha1.ShutdownCancel {
+			t.Errorf("%s: %q, shutdown %q, want %q", name, got, now.Spec.Shutdown, want)
+		}
+	}
+}
+
+// While one of the holders is at its clean-up, or cannot be cancelled, the end of the others is of
+// no use. Somebody may have taken the other lock since its holder was cancelled.
+//
+// mutations: cancelAll that goes on behind a run that is ending, or that needs a newer operator.
+func TestNobodyIsCancelledBesideWhoKeepsTheOtherRunWaiting(t *testing.T) {
+	ending, version := v1alpha1.ShutdownCancel, v1alpha1.WriterVersion+1
+	for name, change := range map[string]func(*site, *v1alpha1.WorkflowRun){
+		"it is ending": func(s *site, run *v1alpha1.WorkflowRun) {
+			run.Spec.Shutdown = ending
+			must(t, s.client.Update(t.Context(), run))
+		},
+		"it needs a newer operator": func(s *site, run *v1alpha1.WorkflowRun) { s.needsNewer(run, version) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r := s.replica()
+			for _, name := range []string{"a", "b"} {
+				s.semaphore(s.ns+name, 1, v1alpha1.OnBusyCancelOldest)
+			}
+			must(t, r.Resync(t.Context()))
+			a, b := s.ns+"a/k", s.ns+"b/k"
+			first := s.run("first", nil)
+			r.takes(first, b, store.LocksHeld)
+			r.takes(s.run("second", nil), a, store.LocksHeld)
+			change(s, first)
+			if _, err := r.Take(t.Context(), s.run("other", nil), "", []Request{{Name: a, Permits: 1}, {Name: b, Permits: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			if now := s.get("second"); now.Spec.Shutdown != "" {
+				t.Errorf("it is cancelled: %v", now.Annotations)
 			}
 		})
 	}
@@ -222,7 +282,7 @@ func TestACancelThatIsRefusedAsksForNoResync(t *testing.T) {
 			log := funcr.New(func(string, string) { said++ }, funcr.Options{})
 			c := New(Options{Client: cache, Live: cache, Log: log})
 			for range 2 {
-				c.follow(t.Context(), "ns/other", store.LocksAnswer{Lock: "gpus", Cancel: []store.Wake{{Ticket: "uid", Run: "ns/r"}}})
+				c.follow(t.Context(), "ns/other", store.LocksAnswer{Lock: "gpus", Cancel: []store.Cancel{{Wake: store.Wake{Ticket: "uid", Run: "ns/r"}}}})
 			}
 			if asks := len(c.kicks.News()); asks != one.asks || one.asks == 0 && said != 1 {
 				t.Errorf("%d resyncs are asked for, and it is said %d times", asks, said)

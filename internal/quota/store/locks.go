@@ -124,6 +124,12 @@ const (
 // end, and its run.
 type Wake struct{ Ticket, Run string }
 
+// Cancel is a ticket whose run is to be cancelled, and the lock that it has to give up for that.
+type Cancel struct {
+	Wake
+	Lock string
+}
+
 // locksOther is what the script says, instead of a state, for errOther.
 const locksOther = "other"
 
@@ -143,8 +149,8 @@ type LocksAnswer struct {
 	Ahead             string
 	// Holders are runs that hold the lock, three at most.
 	Holders []string
-	// Cancel is whose runs are to be cancelled, for CancelOldest.
-	Cancel []Wake
+	// Cancel is whose runs are to be cancelled, for CancelOldest, each once.
+	Cancel []Cancel
 	// Wake is whom to wake.
 	Wake []Wake
 	// Rest is how long the rate of Lock makes the first in line wait: it asks again then. 0: it is
@@ -193,7 +199,7 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	}
 	return LocksAnswer{
 		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
-		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: wakesOf(got.list(9)), Wake: wakesOf(got.list(10)),
+		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: cancelsOf(got.list(9)), Wake: wakesOf(got.list(10)),
 		Rest: time.Duration(got.number(11)) * time.Millisecond,
 	}, nil
 }
@@ -259,6 +265,14 @@ func wakesOf(r reply) []Wake {
 	var all []Wake
 	for ; len(r) > 1; r = r[2:] {
 		all = append(all, Wake{Ticket: r.text(0), Run: r.text(1)})
+	}
+	return all
+}
+
+func cancelsOf(r reply) []Cancel {
+	var all []Cancel
+	for ; len(r) > 2; r = r[3:] {
+		all = append(all, Cancel{Wake: Wake{Ticket: r.text(0), Run: r.text(1)}, Lock: r.text(2)})
 	}
 	return all
 }

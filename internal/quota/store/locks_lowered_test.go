@@ -3,7 +3,6 @@
 package store_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -67,9 +66,7 @@ func TestWhoCancelsNobody(t *testing.T) {
 	onBoth(t, func(s *lockScene) { // it cancels as many of others as it needs, and not its own
 		s.take(ticket("u/x", 1, 0), want(1, 2))
 		s.take(ticket("h", 1, 0), want(1, 2))
-		if a := s.take(ticket("u/y", 1, 0), want(1, 2)); !slices.Equal(a.Cancel, []store.Wake{{Ticket: "h", Run: "team/h"}}) {
-			t.Errorf("a step beside another of its run, and another run: cancels %v", a.Cancel)
-		}
+		s.cancels(s.take(ticket("u/y", 1, 0), want(1, 2)), "x:h")
 	})
 	onBoth(t, func(s *lockScene) { // a run below would end with the one that it has cancelled
 		step := ticket("c/s", 2, 0)

@@ -54,23 +54,12 @@ func TestNobodyIsRefusedForAHoldThatIsReserved(t *testing.T) {
 // others where they are not enough, make this fail.
 func TestNobodyIsCancelledForAHoldThatIsReserved(t *testing.T) {
 	onBoth(t, func(s *lockScene) {
-		cancels := func(a store.LocksAnswer, want string) {
-			t.Helper()
-			got := ""
-			for _, w := range a.Cancel {
-				got += w.Ticket
-			}
-			s.state(store.LocksWaiting, a)
-			if got != want {
-				t.Errorf("cancels %q, want %q", got, want)
-			}
-		}
 		s.reserves("frozen", "a", 1)
-		cancels(s.take(ticket("x", 10, 0), by(store.CancelOldest, 1)), "")
+		s.cancels(s.take(ticket("x", 10, 0), by(store.CancelOldest, 1)))
 		s.drop(store.Dropping{Ticket: "x"})
 		s.state(store.LocksHeld, s.take(ticket("y", 11, 0), by(store.CancelOldest, 2)))
-		cancels(s.take(ticket("z", 12, 0), by(store.CancelOldest, 2)), "y")
-		cancels(s.take(ticket("z", 12, 0), by(store.CancelOldest, 1)), "")
+		s.cancels(s.take(ticket("z", 12, 0), by(store.CancelOldest, 2)), "a:y")
+		s.cancels(s.take(ticket("z", 12, 0), by(store.CancelOldest, 1)))
 	})
 }
 

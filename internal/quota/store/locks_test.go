@@ -98,7 +98,7 @@ func (s *lockScene) take(k store.Ticket, wants ...store.Want) store.LocksAnswer 
 		s.t.Fatalf("%s: answered %t, %v", k.ID, answered, err)
 	}
 	got.Rest = min(got.Rest, 1)
-	ignore := cmpopts.IgnoreFields(store.LocksAnswer{}, "Fence", "Holders", "Cancel", "Used", "Waiting", "Lock")
+	ignore := cmpopts.IgnoreFields(store.LocksAnswer{}, "Fence", "Holders", "Used", "Waiting", "Lock")
 	byTicket := cmpopts.SortSlices(func(a, b store.Wake) bool { return a.Ticket < b.Ticket })
 	if diff := cmp.Diff(want, got, ignore, byTicket, cmpopts.EquateEmpty()); diff != "" {
 		s.t.Fatalf("%s wants %v: reference -, script +\n%s", k.ID, wants, diff)
@@ -434,9 +434,7 @@ func TestWhatBecomesOfWhoComesWhenALockIsBusy(t *testing.T) {
 	onBoth(t, func(s *lockScene) {
 		s.take(ticket("h", 1, 0), kind(store.CancelOldest))
 		a := s.take(ticket("a", 2, 0), kind(store.CancelOldest))
-		if !slices.Equal(a.Cancel, []store.Wake{{Ticket: "h", Run: "team/h"}}) {
-			t.Errorf("cancels %v", a.Cancel)
-		}
+		s.cancels(a, "x:h")
 		s.state(store.LocksWaiting, s.take(ticket("b", 3, 0), kind(store.CancelOldest)))
 		s.state(store.LocksSuperseded, s.take(ticket("a", 2, 0), kind(store.CancelOldest)))
 	})
@@ -740,8 +738,9 @@ func TestWhoHoldsIsFoundAgainAfterTheHoldersWereEvicted(t *testing.T) {
 		s.take(ticket("other", 2, 0), one("z", 1))
 		s.same() // a resync reads all there is
 		a := s.take(ticket("a", 3, 0), newest)
-		if want := []store.Wake{{Ticket: "h", Run: "team/h"}}; !slices.Equal(a.Cancel, want) || !slices.Equal(a.Holders, []string{"team/h"}) {
-			t.Errorf("cancels %v of %v, want %v", a.Cancel, a.Holders, want)
+		s.cancels(a, "x:h")
+		if !slices.Equal(a.Holders, []string{"team/h"}) {
+			t.Errorf("holders %v", a.Holders)
 		}
 		s.drop(store.Dropping{Ticket: "h"}, store.Dropping{Ticket: "other"})
 		if n := s.client.ZCard(t.Context(), holdersKey).Val(); n != 0 {
@@ -763,7 +762,7 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 	if r.IntN(2) == 0 {
 		rates = make([]*store.Rate, 3)
 	}
-	limits, kinds := []int{1, 2, 3}, []store.OnBusy{store.Queue, store.Queue, store.KeepLatest, store.DropNewest}
+	limits, kinds := []int{1, 2, 3}, []store.OnBusy{store.Queue, store.CancelOldest, store.KeepLatest, store.DropNewest, store.CancelOldest}
 	for range steps {
 		s.seq++
 		id := fmt.Sprint("t", r.IntN(12))
@@ -784,12 +783,12 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 			for l := range 3 {
 				if (n>>l)&1 == 1 || n == l {
 					wants = append(wants, store.Want{
-						Name: fmt.Sprint("l", l), Permits: 1 + (n+l)%limits[l], Limit: limits[l] - r.IntN(6)/5, Ordered: l == 1, OnBusy: kinds[(n+l)%4], Longest: 4, Rate: rates[l],
+						Name: fmt.Sprint("l", l), Permits: 1 + (n+l)%limits[l], Limit: limits[l] - r.IntN(6)/5, Ordered: l == 1, OnBusy: kinds[(n+l)%5], Longest: 4, Rate: rates[l],
 					})
 				}
 			}
 			if len(wants) > 0 {
-				s.take(arrived(ticket(id, version, (n+r.IntN(6)/5)%3), 990+r.IntN(30)), wants...) // its priority was edited, too
+				s.take(inTree(arrived(ticket(id, version, (n+r.IntN(6)/5)%3), 990+r.IntN(30))), wants...) // its priority was edited, too
 			}
 		}
 	}

@@ -170,7 +170,7 @@ func (t *Table) wait(next Place, was bool, lock string) (a store.LocksAnswer, le
 	}
 	t.Places[next.Ticket.ID] = next
 	line := t.line([]string{lock})
-	a.Used, a.Waiting = t.Used(lock), len(line)
+	a.Used, a.Waiting, a.Cancel = t.Used(lock), len(line), t.cancels(next)
 	a.Position = 1 + slices.IndexFunc(line, func(p Place) bool { return p.Ticket.ID == next.Ticket.ID })
 	if a.Position > 1 {
 		a.Ahead = line[a.Position-2].Ticket.Run
@@ -186,7 +186,8 @@ func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refu
 		switch {
 		case w.OnBusy == store.DropNewest && t.full(w):
 			return nil, &store.LocksAnswer{State: store.LocksBusy, Lock: w.Name}
-		case w.OnBusy == store.KeepLatest || w.OnBusy == store.CancelOldest:
+		case never(next.Wants) && latest(w):
+		case latest(w):
 			for _, other := range line {
 				if sooner(*next, other) {
 					next.Refused, next.Wants = store.LocksSuperseded, nil
@@ -202,20 +203,20 @@ func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refu
 	return superseded, nil
 }
 
+// latest says whether only the last one that comes may wait for a lock.
+func latest(w store.Want) bool { return w.OnBusy == store.KeepLatest || w.OnBusy == store.CancelOldest }
+
 // blocked is the lock that a ticket has to wait for; rest: it is the first that waits for its rate
 // only.
 func (t *Table) blocked(p Place) (lock string, rest, busy bool) {
-	current, promised := map[string]store.Want{}, map[string]int{}
-	for _, w := range p.Wants {
-		current[w.Name] = w
-	}
+	current, promised := current(p), map[string]int{}
 	ahead := func(o Place) bool { return before(o, p) }
 	if lock, rest, busy = t.short(p.Wants, promised, nil); busy {
 		lates := t.runnable(names(p.Wants), current, ahead, func(Place) {})
 		return lock, rest && !slices.ContainsFunc(lates, func(l late) bool { return l.lock == lock }), true
 	}
 	for _, w := range p.Wants {
-		if w.Ordered && slices.ContainsFunc(t.line([]string{w.Name}), ahead) {
+		if w.Ordered && t.behind(w.Name, p) {
 			return w.Name, false, true
 		}
 	}

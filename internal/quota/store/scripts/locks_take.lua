@@ -6,7 +6,7 @@
 -- ARGV[7...] of each lock: permits, limit, '1' if ordered, else '0', and ':<rate>' if it has one, onBusy, longest queue, name
 --
 -- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
--- {runs that hold it}, {ticket, run, ... to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}; or
+-- {runs that hold it}, {ticket, run, lock, ... to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}; or
 -- {'ok', term, 'other'} if other locks were granted that may still be written; or {'closed', why}. state is held, waiting, or why it is
 -- refused.
 local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -16,7 +16,7 @@ if not term then
 end
 heal()
 local wants, current = {}, {}
-local never = false -- it asks for more than there is, as a limit was lowered: it keeps its place, but is in no line until the limit fits
+local never = false -- it asks for more than there is, as a limit was lowered: it keeps its place, but is in no line, and ends nobody's wait or hold, until the limit fits
 for i = 7, #ARGV, 6 do
   local w = {
     permits = tonumber(ARGV[i]), limit = tonumber(ARGV[i + 1]), ordered = string.sub(ARGV[i + 2], 1, 1) == '1', rate = rateof(ARGV[i + 2]),
@@ -157,6 +157,40 @@ local function busy(w)
   return not ok and (rest ~= nil or used(w.name) - reserved(w.name) + w.permits > w.limit)
 end
 
+-- Whose holds are to end so that it can begin, as ticket, run, lock... Nobody's where it could not begin even then: a lock has no room for it, or is
+-- about to be taken by one before it, its rate rests, or somebody is before it in its line. Nor does a run end itself, or another of its tree: that may
+-- be the one that it is below. Nor whoever has locks reserved: it may never have held them.
+local function cancels()
+  local uid, promised, freed, chosen, list = string.match(ticket, '^[^/]+'), {}, {}, {}, {}
+  runnable(line(wants, order, ticket), current, function(p)
+    promised = p
+  end)
+  local function over(w)
+    return used(w.name) + (promised[w.name] or 0) - (freed[w.name] or 0) + w.permits - w.limit
+  end
+  for _, w in ipairs(wants) do
+    local some = w.busy == 'CancelOldest' and over(w) > 0 and redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!') or {}
+    for _, m in ipairs(some) do
+      local other = string.match(m, '^.* (%S+)$')
+      local h = over(w) > 0 and not chosen[other] and string.match(other, '^[^/]+') ~= uid and hold(other)
+      if h and h.tree ~= tree and not isreserved(h) then
+        chosen[other] = true
+        list[#list + 1], list[#list + 2], list[#list + 3] = other, h.run, w.name
+        for _, l in ipairs(h.locks) do
+          freed[l.name] = (freed[l.name] or 0) + l.permits
+        end
+      end
+    end
+  end
+  for _, w in ipairs(wants) do
+    local rests = w.rate and toosoon(w.name, w.rate, promised['#' .. w.name] or 0) > 0
+    if over(w) > 0 or rests or w.ordered and before(w.name) > 0 then
+      return {}
+    end
+  end
+  return list
+end
+
 local superseded = {}
 for _, w in ipairs(wants) do
   if w.busy == 'DropNewest' and busy(w) then
@@ -165,7 +199,7 @@ for _, w in ipairs(wants) do
     return finish(answer('LockBusy', nil, w))
   end
   if w.busy == 'KeepLatest' or w.busy == 'CancelOldest' then
-    for _, other in ipairs(line({w})) do
+    for _, other in ipairs(never and {} or line({w})) do
       if other.ticket ~= ticket then
         if arrival(other.order) > arrival(order) then
           refuse(ticket, {order = order, run = run, tree = tree}, 'Superseded')
@@ -206,28 +240,5 @@ if rank > 0 then
   ahead = p and p.run or ''
 end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
-a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
--- One that can never have its locks, as a limit was lowered, cancels nobody. Nor does a run itself, or another of its tree: that may be
--- the one that it is below. Whoever has locks reserved is not cancelled either: it may never have held them. Where what is reserved leaves no
--- room the end of others is of no use.
-local uid = string.match(ticket, '^[^/]+')
-for _, w in ipairs(wants) do
-  local over = used(w.name) + w.permits - w.limit
-  if w.busy == 'CancelOldest' and reserved(w.name) + w.permits <= w.limit and over > 0 then
-    for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
-      if over <= 0 then
-        break
-      end
-      local other = string.match(m, '^.* (%S+)$')
-      local h = string.match(other, '^[^/]+') ~= uid and hold(other)
-      if h and h.tree ~= tree and not isreserved(h) then
-        a[11][#a[11] + 1] = other
-        a[11][#a[11] + 1] = h.run
-        for _, l in ipairs(h.locks) do
-          over = over - (l.name == w.name and l.permits or 0)
-        end
-      end
-    end
-  end
-end
+a[11], a[12], a[13] = cancels(), woken, rest and string.format('%.0f', rest) or 0
 return finish(a)

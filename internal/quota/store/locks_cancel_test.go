@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// cancels fails the test unless an answer says to wait, and to cancel these: "<lock>:<ticket>".
+func (s *lockScene) cancels(a store.LocksAnswer, want ...string) {
+	s.t.Helper()
+	s.state(store.LocksWaiting, a)
+	var got []string
+	for _, c := range a.Cancel {
+		if c.Run != "team/"+c.Ticket {
+			s.t.Errorf("cancels %s of run %s", c.Ticket, c.Run)
+		}
+		got = append(got, c.Lock+":"+c.Ticket)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("cancels %v, want %v", got, want)
+	}
+}
+
+// inTree puts every other ticket below the run of the one before it.
+func inTree(k store.Ticket) store.Ticket {
+	if n := int(k.ID[len(k.ID)-1] - '0'); n%2 == 1 {
+		k.Tree = fmt.Sprint("team/", k.ID[:len(k.ID)-1], n-1)
+	}
+	return k
+}
+
+// of is one permit of a lock of so many.
+func of(lock string, limit int, kind store.OnBusy) store.Want {
+	w := one(lock, limit)
+	w.OnBusy = kind
+	return w
+}
+
+// The limit of another of its locks was lowered: it can never begin, whoever ends for it.
+//
+// mutations: a take that has others superseded for it, or that cancels by a look at each lock
+// alone.
+func TestWhoCanNeverHaveItsLocksEndsNobodys(t *testing.T) {
+	gpu := func(limit int) store.Want { return store.Want{Name: "gpu", Permits: 3, Limit: limit, Longest: 9} }
+	for _, kind := range []store.OnBusy{store.CancelOldest, store.KeepLatest} {
+		onBoth(t, func(s *lockScene) {
+			deploy := of("deploy", 1, kind)
+			s.take(ticket("h", 1, 0), one("gpu", 3))
+			s.take(ticket("w", 2, 0), gpu(3), deploy)
+			s.cancels(s.take(ticket("w", 2, 0), gpu(2), deploy))
+			s.state(store.LocksHeld, s.take(ticket("c", 3, 0), deploy))
+			s.cancels(s.take(ticket("w", 2, 0), gpu(2), deploy))
+			other := of("deploy", 1, store.KeepLatest)
+			s.state(store.LocksWaiting, s.take(ticket("v", 1, 0), other)) // it came before w
+			s.wakes(s.take(ticket("w", 2, 0), gpu(2), deploy).Wake)
+			s.state(store.LocksWaiting, s.take(ticket("v", 1, 0), other))
+			s.drop(store.Dropping{Ticket: "v"})
+			s.state(store.LocksWaiting, s.take(arrived(ticket("x", 9, 0), 2000), other)) // and x after it
+			s.cancels(s.take(ticket("w", 2, 0), gpu(2), deploy))
+		})
+	}
+}
+
+// One that waits for another lock, too, could not begin if the holder ended: that goes on.
+//
+// mutations: cancels that looks at each lock alone; one without its look at what others before it
+// are about to take, at rates, or at Ordered lines.
+func TestNobodyIsCancelledForWhoCannotBeginThen(t *testing.T) {
+	deploy := of("deploy", 1, store.CancelOldest)
+	two := func(w store.Want) store.Want {
+		w.Permits = 2
+		return w
+	}
+	for name, c := range map[string]struct {
+		other store.Want
+		scene func(*lockScene) // c holds deploy in it
+		ends  string           // whose end lets it begin by a cancel; "": nobody's
+	}{
+		"another holds its mutex": {one("train", 1), func(s *lockScene) { s.take(ticket("h", 1, 0), one("train", 1)) }, "h"},
+		"another has all of what it would be the latest for": {
+			of("train", 2, store.KeepLatest), func(s *lockScene) { s.take(ticket("h", 1, 0), two(one("train", 2))) }, "h",
+		},
+		"one before it is about to take its mutex": {one("train", 1), func(s *lockScene) {
+			s.take(ticket("g", 1, 0), one("train", 1))
+			s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), one("train", 1)))
+			s.wakes(s.drop(store.Dropping{Ticket: "g"}), "h")
+		}, "h"},
+		"a run of its own tree has the other one": {of("train", 1, store.CancelOldest), func(s *lockScene) {
+			k := ticket("h", 1, 0)
+			k.Tree = "team/w"
+			s.take(k, one("train", 1))
+		}, "h"},
+		"another lock is reserved": {of("train", 1, store.CancelOldest), func(s *lockScene) { s.reserves("h", "train", 1) }, "h"},
+		"it is behind another in an Ordered line": {
+			store.Want{Name: "train", Permits: 1, Limit: 3, Ordered: true, Longest: 9}, func(s *lockScene) {
+				line := store.Want{Name: "train", Permits: 3, Limit: 3, Ordered: true, Longest: 9}
+				s.take(ticket("g", 1, 0), one("train", 3))
+				s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), line))
+			}, "h",
+		},
+		"a rate lets it not": {
+			store.Want{Name: "train", Permits: 1, Limit: 3, Longest: 9, Rate: atMost(1, time.Hour)}, func(s *lockScene) {
+				s.take(ticket("h", 1, 0), store.Want{Name: "train", Permits: 1, Limit: 3, Longest: 9, Rate: atMost(1, time.Hour)})
+			}, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(s *lockScene) {
+				c.scene(s)
+				s.state(store.LocksHeld, s.take(ticket("c", 5, 0), deploy))
+				s.cancels(s.take(ticket("w", 6, 0), c.other, deploy))
+				s.cancels(s.take(ticket("w", 6, 0), c.other, deploy)) // as a resync has it ask
+				if c.ends != "" {
+					s.drop(store.Dropping{Ticket: c.ends})
+					s.cancels(s.take(ticket("w", 6, 0), c.other, deploy), "deploy:c")
+				}
+			})
+		})
+	}
+}
+
+// mutations: cancels that names one twice, that names for each the lock that is waited for first,
+// or that does not see what else the end of a run frees, whatever its onBusy and place in the list.
+func TestWhoIsCancelledFreesAllThatItHolds(t *testing.T) {
+	a, b := of("a", 1, store.CancelOldest), of("b", 1, store.CancelOldest)
+	onBoth(t, func(s *lockScene) {
+		s.take(ticket("h", 1, 0), a)
+		s.take(ticket("i", 2, 0), b)
+		s.cancels(s.take(ticket("w", 3, 0), a, b), "a:h", "b:i")
+		s.drop(store.Dropping{Ticket: "h"})
+		s.cancels(s.take(ticket("w", 3, 0), a, b), "b:i")               // until it ends
+		s.state(store.LocksSuperseded, s.take(ticket("v", 2, 0), b, a)) // it came before w
+		s.state(store.LocksHeld, s.take(ticket("n", 5, 0), one("a", 1)))
+		s.cancels(s.take(ticket("w", 3, 0), a, b), "a:n", "b:i")
+		s.cancels(s.take(ticket("w", 3, 0), one("a", 1), b)) // a is taken by now, and nobody is cancelled for it
+	})
+	onBoth(t, func(s *lockScene) {
+		s.take(ticket("h", 1, 0), a, b, one("mutex:m", 1), one("0", 1))
+		s.cancels(s.take(ticket("w", 3, 0), a, b, one("mutex:m", 1), one("0", 1)), "a:h")
+	})
+	onBoth(t, func(s *lockScene) { // the first of two that hold the second lock ends for the first lock already
+		b := of("b", 2, store.CancelOldest)
+		s.take(ticket("h", 1, 0), a, b)
+		s.take(ticket("i", 2, 0), b)
+		two := b
+		two.Permits = 2
+		s.cancels(s.take(ticket("w", 3, 0), a, two), "a:h", "b:i")
+	})
+	onBoth(t, func(s *lockScene) { // two runs that hold what a step of the other one wants: each may end for the other
+		s.take(ticket("p", 1, 0), a)
+		s.take(ticket("q", 2, 0), b)
+		s.cancels(s.take(ticket("p/s", 3, 0), b, one("c", 1)), "b:q")
+		s.take(ticket("x", 4, 0), one("d", 1))
+		s.cancels(s.take(ticket("q/s", 5, 0), a, one("d", 1)))
+		s.drop(store.Dropping{Ticket: "x"})
+		s.cancels(s.take(ticket("q/s", 5, 0), a, one("d", 1)), "a:p")
+	})
+}

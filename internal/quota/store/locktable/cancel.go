@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// cancels are whose ends let one that waits begin; none where it could not begin even then.
+func (t *Table) cancels(p Place) (all []store.Cancel) {
+	promised, freed := map[string]int{}, map[string]int{}
+	t.runnable(names(p.Wants), current(p), func(o Place) bool { return before(o, p) }, func(o Place) { promise(promised, o.Wants) })
+	chosen := map[string]bool{}
+	lacks := func(w store.Want) bool { return t.Used(w.Name)+promised[w.Name]+w.Permits-freed[w.Name] > w.Limit }
+	for _, w := range p.Wants {
+		for _, h := range t.holders(w.Name) {
+			if w.OnBusy != store.CancelOldest || !lacks(w) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
+				continue
+			}
+			chosen[h.Ticket.ID] = true
+			all = append(all, store.Cancel{Wake: store.Wake{Ticket: h.Ticket.ID, Run: h.Ticket.Run}, Lock: w.Name})
+			for _, l := range h.Locks {
+				freed[l.Name] += l.Permits
+			}
+		}
+	}
+	for _, w := range p.Wants {
+		if lacks(w) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p) {
+			return nil
+		}
+	}
+	return all
+}
+
+// holders are those that hold a lock, the oldest first.
+func (t *Table) holders(lock string) []store.Holding {
+	all := slices.SortedFunc(maps.Values(t.Holds), func(a, b store.Holding) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Ticket.ID, b.Ticket.ID))
+	})
+	return slices.DeleteFunc(all, func(h store.Holding) bool { return !slices.Contains(locksOf(h.Locks), lock) })
+}
+
+// spared says whether a hold is not to end for a ticket: it is of the same run, or tree of runs, or
+// it is reserved.
+func spared(h store.Holding, k store.Ticket) bool {
+	ours, _, _ := strings.Cut(k.ID, "/")
+	theirs, _, _ := strings.Cut(h.Ticket.ID, "/")
+	return ours == theirs || h.Ticket.Tree == k.Tree || h.IsReserved()
+}
+
+// behind says whether anybody is before one in the line of a lock.
+func (t *Table) behind(lock string, p Place) bool {
+	return slices.ContainsFunc(t.line([]string{lock}), func(o Place) bool { return before(o, p) })
+}
+
+// current are the wants of one that asks, by lock.
+func current(p Place) map[string]store.Want {
+	all := map[string]store.Want{}
+	for _, w := range p.Wants {
+		all[w.Name] = w
+	}
+	return all
+}

@@ -26,8 +26,8 @@ type Untold struct {
 	Holder string `json:"holder,omitempty"` // NAMESPACE/NAME of who has the lock for the longest; absent: a status says so
 }
 
-// busy enters what a Semaphore says of one of its keys beyond what is known from runs: of those that
-// the reader may not see, or, where the reader sees the whole, of locks that no status has.
+// busy enters what a Semaphore says of one of its keys beyond what is known from runs: of those
+// that the reader may not see, or, where the reader sees the whole, of locks that no status has.
 func (l *Lock) busy(k *v1alpha1.KeyStatus, whole bool) {
 	held := max(0, k.Held-l.Held)
 	switch h := (Hidden{Held: held, Waiting: max(0, k.Queued-int32(len(l.Waiters)))}); {

@@ -245,7 +245,8 @@ func (c *Controller) endRings(ctx context.Context, v *view, s store.LocksSnapsho
 	return err
 }
 
-// refuse refuses steps, and returns those that waited still. After one the next resync is asked for.
+// refuse refuses steps, and returns those that waited still. After one the next resync
+// is asked for.
 func (c *Controller) refuse(ctx context.Context, all []*store.Waiter) (tickets []string, err error) {
 	for _, w := range all {
 		refused, err := c.store.RefuseLocks(ctx, *w, store.LocksDeadlock)

@@ -6,7 +6,8 @@
 // It reads NATS_URL, the address of the NATS server, and where they are set: NATS_USER and
 // NATS_PASSWORD; NATS_CA, NATS_CERT and NATS_KEY, the names of files; SYNCOPATE_PREFIX, which is
 // the operator's --nats-prefix; GRACE_SECONDS, which jobs have after SIGTERM, some 15 less than the
-// pod has; INBOX_PREFIX and NO_OBJECT_STORE=1, for a confined worker.
+// pod has; INBOX_PREFIX and NO_OBJECT_STORE=1, for a confined worker; TOPICS, those of its topics
+// that it does, with commas between them.
 package main
 
 import (
@@ -15,9 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,6 +47,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	topics, err := chosen(os.Getenv("TOPICS"))
+	if err != nil {
+		return err
+	}
 	nc, err := worker.Connect(os.Getenv("NATS_URL"), login(os.Getenv)...)
 	if err != nil {
 		return err
@@ -52,13 +59,42 @@ func run(ctx context.Context) error {
 	w := worker.New(nc, worker.Options{
 		Prefix: os.Getenv("SYNCOPATE_PREFIX"), GracePeriod: period, NoObjectStore: os.Getenv("NO_OBJECT_STORE") == "1",
 	})
-	w.Handle("demo.echo", echo, worker.Concurrency(16))
-	w.Handle("demo.flaky", flaky, worker.Concurrency(16))
-	w.Handle("demo.slow", slow, worker.Concurrency(16))
-	w.Handle("demo.fail", fail)
-	w.Handle("http.fetch", fetch, worker.Concurrency(16))
-	w.Handle("demo.conformance", conformance, worker.Concurrency(4))
+	for _, name := range topics {
+		t := known[name]
+		w.Handle(name, t.handler, worker.Concurrency(t.concurrency))
+	}
 	return w.Run(ctx)
+}
+
+// known are the topics of this worker.
+var known = map[string]struct {
+	handler     worker.Handler
+	concurrency int
+}{
+	"demo.echo":        {echo, 16},
+	"demo.flaky":       {flaky, 16},
+	"demo.slow":        {slow, 16},
+	"demo.fail":        {fail, 1},
+	"http.fetch":       {fetch, 16},
+	"demo.conformance": {conformance, 4},
+}
+
+// chosen reads TOPICS. A worker asks NATS for the jobs of all topics that it handles, so one that
+// may have some only has to leave out the others. Nothing is all.
+func chosen(text string) (topics []string, err error) {
+	all := slices.Sorted(maps.Keys(known))
+	if text == "" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("TOPICS: no topic %q here, only %s", name, strings.Join(all, ", "))
+		}
+		topics = append(topics, name)
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), nil
 }
 
 var (

@@ -94,3 +94,23 @@ func TestTheGracePeriodIsThatOfTheEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// mutations: a name that nobody looks for, one that is bound twice, and a TOPICS that run does not
+// read, make this fail.
+func TestTheTopicsAreThoseOfTheEnvironment(t *testing.T) {
+	all := []string{"demo.conformance", "demo.echo", "demo.fail", "demo.flaky", "demo.slow", "http.fetch"}
+	for text, want := range map[string][]string{
+		"": all, "http.fetch": {"http.fetch"}, "http.fetch, demo.echo,http.fetch": {"demo.echo", "http.fetch"},
+	} {
+		got, err := chosen(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v %s", text, err, diff)
+		}
+	}
+	for _, text := range []string{"mail.send", "http.fetch,", ",", " ", "http.fetch;demo.echo", "HTTP.fetch"} {
+		t.Setenv("TOPICS", text)
+		if err := run(t.Context()); err == nil || !strings.Contains(err.Error(), "TOPICS") || !strings.Contains(err.Error(), strings.Join(all, ", ")) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -21,8 +21,8 @@ type Job struct {
 	ID protocol.JobID
 	// Topic is the kind of work.
 	Topic string
-	// Input is the step's input, a JSON object. Decode reads it, and changes no whole number;
-	// json.Unmarshal into any changes those beyond 2^53.
+	// Input is the step's input, a JSON object. Decode reads it, and changes no whole number that
+	// has no type; json.Unmarshal into any changes those beyond 2^53.
 	Input json.RawMessage
 	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
 	Fence int64
@@ -61,10 +61,11 @@ type Job struct {
 // Decode reads the input, a JSON object, into v, as encoding/json does. Its error is final, code
 // InvalidInput: the next attempt has the same input.
 //
-// If the input has a whole number beyond 2^53, or -2^53, where a float64 has not all of them, then
-// all numbers without a type of their own, as in a map[string]any, are json.Number and not float64.
-// That one goes out as it came. For its value use a field of the type int64 or uint64, or the
-// method Int64 of json.Number.
+// A whole number beyond 2^53, or -2^53, where a float64 has not all of them, is a json.Number where
+// it has no type of its own, as in a map[string]any: it goes out as it came. All other numbers
+// there are float64, as ever. For the value of such a one use a field of the type int64 or uint64,
+// or the method Int64 of json.Number. A field of the type float64 rounds it, and so may a type with
+// a method UnmarshalJSON, which decodes itself.
 func (j Job) Decode(v any) error {
 	// encoding/json leaves v as it is for null, and takes a list for a slice.
 	if !bytes.HasPrefix(bytes.TrimLeft(j.Input, " \t\r\n"), []byte("{")) {

@@ -5,20 +5,33 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 )
 
 // largestDouble is 2^53. A float64 has each whole number up to it, and not each beyond.
 const largestDouble = "9007199254740992"
 
-// decode is json.Unmarshal, which makes a float64 of a number where v has no type for it. If that
-// may change one of them, all are json.Number there: it is written back as it came, and a handler
-// that takes it for a float64 fails instead of working with another number.
+// decode is json.Unmarshal, which makes a float64 of a number where v has no type for it. Of a
+// whole number that it may change so, this makes a json.Number, which is written back as it came.
+// Fields of the type float64, and types with a method UnmarshalJSON, do with it what they do.
 func decode(text []byte, v any) error {
 	// A Decoder does not look at what comes after the first value.
 	if !hasLargeWhole(text) || !json.Valid(text) {
 		return json.Unmarshal(text, v)
 	}
+	var input any
+	if err := decodeNumbers(text, &input); err != nil {
+		return err
+	}
+	if err := decodeNumbers(text, v); err != nil {
+		return err
+	}
+	return doubles{}.in(reflect.ValueOf(v), input)
+}
+
+// decodeNumbers is json.Unmarshal, with json.Number for each number that has no type.
+func decodeNumbers(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(v)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/natsdial"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -123,13 +124,19 @@ func (t *topic) check() error {
 // Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is
 // there yet. opts come last. An address that cannot be read is ErrConfig.
 //
-// That the connection ended, and some of the tries that fail, go to slog's default handler; for
-// another place give nats.DisconnectErrHandler and nats.ReconnectErrHandler.
+// That the connection ended, and some of the tries that fail, go to slog's default handler. For
+// another place of the end give nats.DisconnectErrHandler, and of tries that reach no server
+// nats.ReconnectErrHandler. Of a server that is reached and refuses the login or TLS, or ends the
+// connection, the library of NATS tells no handler: that always goes to slog.
 func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
+	return connect(address, &dials{clock: clock.RealClock{}}, opts...)
+}
+
+// connect is Connect, with what tells of its tries.
+func connect(address string, tries *dials, opts ...nats.Option) (*nats.Conn, error) {
 	if address == "" {
 		address = nats.DefaultURL
 	}
-	tries := &dials{}
 	all := append([]nats.Option{
 		nats.Name("syncopate-worker"),
 		nats.RetryOnFailedConnect(true),
@@ -140,7 +147,7 @@ func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
 		// of this worker are with others for long when it notices, and it does none meanwhile.
 		nats.PingInterval(pingInterval),
 		nats.FlusherTimeout(natsdial.WriteTimeout),
-		nats.ReconnectErrHandler(tries.failed),
+		nats.ReconnectErrHandler(tries.unreachable),
 		nats.DisconnectErrHandler(tries.ended),
 	}, opts...)
 	all = append(all, natsdial.EndOnFailedWrite)
@@ -152,5 +159,6 @@ func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
+	go tries.watch(nc) // ends with nc
 	return nc, nil
 }

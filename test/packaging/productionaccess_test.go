@@ -360,3 +360,37 @@ func TestAWorkerReachesTheNATSOfTheProductionExample(t *testing.T) {
 		}
 	}
 }
+
+// The steps to a worker that is not trusted are for the image of worker.yaml.
+//
+// mutations: a topic that the image does not do, and a variable that it does not read, make this
+// fail.
+func TestTheWorkerThatIsNotTrustedDoesWhatItsImageDoes(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join(moduleRoot, "docs", "production.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(moduleRoot, "examples", "worker-go", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, _ := strings.Cut(string(guide), "### A worker that is not trusted\n")
+	steps, _, _ = strings.Cut(steps, "\n## ")
+	account := regexp.MustCompile(`--topics (\S+) --confined (\S+)`).FindStringSubmatch(steps)
+	if account == nil {
+		t.Fatal("no step prints the account")
+	}
+	if !strings.Contains(string(source), strconv.Quote(account[1])+":") {
+		t.Errorf("worker-go has no topic %s", account[1])
+	}
+	for name, value := range map[string]string{
+		"NATS_USER": strings.Replace(account[2], "_INBOX_", "worker-", 1), "INBOX_PREFIX": account[2], "NO_OBJECT_STORE": `"1"`, "TOPICS": account[1],
+	} {
+		if !strings.Contains(steps, "`"+name+"` `"+value+"`") {
+			t.Errorf("no step sets %s to %s", name, value)
+		}
+		if !regexp.MustCompile(`[gG]etenv\("` + name + `"\)`).Match(source) {
+			t.Errorf("worker-go does not read %s", name)
+		}
+	}
+}

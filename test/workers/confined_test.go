@@ -90,7 +90,8 @@ func TestThePythonWorkerKeepsItsConnectionWithoutAPermission(t *testing.T) {
 // large output holds its slot until the attempt's time-out, and the run never learns why.
 //
 // mutations: a bound of outputs that does not look at NO_OBJECT_STORE leaves the job without an
-// answer; so does a sample in Go that does not read INBOX_PREFIX.
+// answer; so does a sample in Go that does not read INBOX_PREFIX. One that does not read TOPICS
+// asks for jobs of topics that it may not have.
 func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
 	t.Parallel()
 	needs(t, "python3")
@@ -106,7 +107,7 @@ func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, env := confined(t)
-			runs(t, c.dir, append(env, "NO_OBJECT_STORE=1"), c.args...)
+			p := runs(t, c.dir, append(env, "NO_OBJECT_STORE=1", "TOPICS="+DefaultTopic), c.args...)
 			id := newJob("large")
 			if _, err := o.dispatch(t.Context(), id, input{Do: "large", Bytes: 65 << 10}); err != nil {
 				t.Fatal(err)
@@ -123,6 +124,9 @@ func TestTheSampleWorkersWithoutAnObjectStoreFailLargeOutputs(t *testing.T) {
 			}
 			if !got.Final || got.Error.Code != "TooLarge" {
 				t.Errorf("got %+v, %+v", got, got.Error)
+			}
+			if strings.Contains(strings.ToLower(p.Output()), "permissions violation") {
+				t.Error("it asks for what it may not have")
 			}
 		})
 	}

@@ -11,11 +11,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// withAuthorities is examples/production in an overlay with the component beside it.
-func withAuthorities(t *testing.T) []*unstructured.Unstructured {
+// withAuthorities is examples/production in an overlay with components beside it, those of parts.
+func withAuthorities(t *testing.T, parts ...string) []*unstructured.Unstructured {
 	t.Helper()
 	dir := t.TempDir()
 	example, err := filepath.Abs(filepath.Join(moduleRoot, "examples", "production"))
@@ -25,21 +26,20 @@ func withAuthorities(t *testing.T) []*unstructured.Unstructured {
 	if example, err = filepath.Rel(dir, example); err != nil {
 		t.Fatal(err)
 	}
-	overlay := "resources: [" + example + "]\ncomponents: [" + example + "/authorities]\n"
+	overlay := "resources: [" + example + "]\ncomponents:\n"
+	for _, part := range parts {
+		overlay += "- " + example + "/authorities/" + part + "\n"
+	}
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return objects(t, kustomize(t, dir))
 }
 
-// cert-manager writes the authority of the issuer into ca.crt of its Secrets, so that a file
-// with an old and a new one needs another place. It is read under the name of before: arguments
-// and configurations stay.
-//
-// mutation: a part left out of the component, or ca.crt among the items of a Secret,
-// makes this fail.
-func TestWhomPartsTrustMayComeFromAConfigMap(t *testing.T) {
-	all := withAuthorities(t)
+// templatesOfParts are the pods of NATS, Redis and the operator, by the names of their
+// components.
+func templatesOfParts(t *testing.T, all []*unstructured.Unstructured) map[string]*corev1.PodTemplateSpec {
+	t.Helper()
 	templates := map[string]*corev1.PodTemplateSpec{}
 	for _, name := range []string{"nats", "redis"} {
 		var s appsv1.StatefulSet
@@ -48,29 +48,74 @@ func TestWhomPartsTrustMayComeFromAConfigMap(t *testing.T) {
 	}
 	var d appsv1.Deployment
 	findObject(t, all, "Deployment", operatorNamespace, "syncopate", &d)
-	templates["syncopate"] = &d.Spec.Template
-	for name, pod := range templates {
-		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "tls" })
-		if i < 0 || pod.Spec.Volumes[i].Secret != nil || pod.Spec.Volumes[i].Projected == nil {
-			t.Errorf("%s: the volume tls is not of several sources: %v", name, pod.Spec.Volumes)
-			continue
-		}
-		var from []string
-		for _, s := range pod.Spec.Volumes[i].Projected.Sources {
-			switch {
-			case s.Secret != nil && len(s.Secret.Items) > 0:
-				for _, item := range s.Secret.Items {
-					from = append(from, s.Secret.Name+" "+item.Key+" "+item.Path)
-				}
-			case s.ConfigMap != nil:
-				from = append(from, s.ConfigMap.Name)
+	templates["operator"] = &d.Spec.Template
+	return templates
+}
+
+// sourcesOfTLS says where the files of the volume tls are from.
+func sourcesOfTLS(t *testing.T, pod *corev1.PodTemplateSpec) (from []string) {
+	t.Helper()
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "tls" })
+	if i < 0 || pod.Spec.Volumes[i].Secret != nil || pod.Spec.Volumes[i].Projected == nil {
+		t.Errorf("the volume tls is not of several sources: %v", pod.Spec.Volumes)
+		return nil
+	}
+	for _, s := range pod.Spec.Volumes[i].Projected.Sources {
+		switch {
+		case s.Secret != nil && len(s.Secret.Items) > 0:
+			for _, item := range s.Secret.Items {
+				from = append(from, s.Secret.Name+" "+item.Key+" "+item.Path)
 			}
+		case s.ConfigMap != nil:
+			from = append(from, s.ConfigMap.Name)
 		}
-		want := []string{name + "-tls tls.crt tls.crt", name + "-tls tls.key tls.key", "syncopate-authorities"}
-		if !slices.Equal(from, want) {
+	}
+	return from
+}
+
+// cert-manager writes the authority of the issuer into ca.crt of its Secrets, so that a file
+// with an old and a new one needs another place. It is read under the name of before: arguments
+// and configurations stay.
+//
+// mutation: a part left out of its component, or ca.crt among the items of a Secret,
+// makes this fail.
+func TestWhomPartsTrustMayComeFromAConfigMap(t *testing.T) {
+	secrets := map[string]string{"nats": "nats-tls", "redis": "redis-tls", "operator": "syncopate-tls"}
+	for name, pod := range templatesOfParts(t, withAuthorities(t, "nats", "redis", "operator")) {
+		want := []string{secrets[name] + " tls.crt tls.crt", secrets[name] + " tls.key tls.key", "syncopate-authorities"}
+		if from := sourcesOfTLS(t, pod); !slices.Equal(from, want) {
 			t.Errorf("%s: the volume is of %q; want %q", name, from, want)
 		}
 	}
+}
+
+// What restarts two parts at once is a fault on top of another.
+//
+// mutation: a component that changes the pods of a second part makes this fail.
+func TestAComponentOfAuthoritiesChangesThePodsOfOnePart(t *testing.T) {
+	before := templatesOfParts(t, production(t))
+	for part := range before {
+		for name, pod := range templatesOfParts(t, withAuthorities(t, part)) {
+			if changed := !equality.Semantic.DeepEqual(pod, before[name]); changed != (name == part) {
+				t.Errorf("with the component of %s the pods of %s change: %t", part, name, changed)
+			}
+		}
+	}
+}
+
+// A rolling update goes from the last pod to the first one, and waits for a port that listens: it
+// may end the master before any replica has the data, which is in memory only.
+//
+// mutation: the strategy left out of redis.yaml, or the page without a step or in another order,
+// makes this fail.
+func TestPodsOfRedisAreReplacedInTheOrderOfThePage(t *testing.T) {
+	var s appsv1.StatefulSet
+	findObject(t, production(t), "StatefulSet", "redis", "redis", &s)
+	if by := s.Spec.UpdateStrategy.Type; by != appsv1.OnDeleteStatefulSetStrategyType {
+		t.Errorf("pods of Redis are replaced by %q", by)
+	}
+	inOrder(t, sectionOf(t, "### Pods of Redis"),
+		"state=online", "CKQUORUM locks", "ready; old=$(master)", "if [ $p != $old ]; then replace $p", "FAILOVER locks", `while [ "$(master)" = $old ]`, "ready; replace $old")
 }
 
 // The file of authorities may change alone, and nats-server reads it on SIGHUP only.
@@ -91,12 +136,47 @@ func TestNATSReadsItsAuthoritiesAgain(t *testing.T) {
 //
 // mutation: the page without a command, or with certificates before it, makes this fail.
 func TestThePageHasServersReadANewAuthorityBeforeItsCertificates(t *testing.T) {
-	_, section, _ := strings.Cut(pageOf(t, "production.md"), "\n### A new CA\n")
+	inOrder(t, sectionOf(t, "### A new CA"), "to all, servers too", "examples/production/authorities",
+		"CONFIG SET tls-ca-cert-file /etc/redis-tls/ca.crt", "SHUTDOWN", "Then the certificates", "Then the old CA goes")
+}
+
+// Never two parts at a time: each component comes once the part before it is done.
+//
+// mutation: the page with a component for all parts, or without a wait between two, makes this
+// fail.
+func TestThePageHasOnePartReadANewAuthorityAfterTheOther(t *testing.T) {
+	inOrder(t, sectionOf(t, "### A new CA"),
+		"authorities/nats?ref", "authorities/redis?ref", "authorities/operator?ref",
+		"rollout status statefulset/nats", "the pods of Redis](#pods-of-redis)", "rollout status deployment/syncopate")
+}
+
+// The ConfigMap has a copy, which nobody renews: at its end nobody trusts anybody. An authority
+// that cert-manager makes without these two has 90 days, and another key then.
+//
+// mutation: the page without how long a new authority lasts, who renews the copy, or where a
+// person's machine has it from, makes this fail.
+func TestThePageSaysWhoRenewsTheCopyOfAnAuthority(t *testing.T) {
+	inOrder(t, sectionOf(t, "### A new CA"), "`duration: 87600h`", "rotationPolicy: Never", "syncopate-authorities")
+	inOrder(t, sectionOf(t, "## Rotation"), "once it ends nobody trusts anybody", "Between it and the end of the copy put the renewed one there", "openssl x509")
+	inOrder(t, sectionOf(t, "## From your machine"), "get configmap syncopate-authorities", "> tls/ca.crt", "secret syncopate-system syncopate-tls ca.crt")
+}
+
+// sectionOf is the text of docs/production.md from a heading to the next one.
+func sectionOf(t *testing.T, heading string) string {
+	t.Helper()
+	_, section, found := strings.Cut(pageOf(t, "production.md"), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%q is no heading of the page", heading)
+	}
 	section, _, _ = strings.Cut(section, "\n#")
+	return section
+}
+
+// inOrder wants each of the texts behind the one before.
+func inOrder(t *testing.T, section string, texts ...string) {
+	t.Helper()
 	at := 0
-	for _, words := range []string{
-		"to all, servers too", "examples/production/authorities", "CONFIG SET tls-ca-cert-file /etc/redis-tls/ca.crt", "SHUTDOWN", "Then the certificates", "Then the old CA goes",
-	} {
+	for _, words := range texts {
 		i := strings.Index(section[at:], words)
 		if i < 0 {
 			t.Fatalf("%q is not in the section, or not behind what comes first:\n%s", words, section)

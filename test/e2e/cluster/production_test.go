@@ -151,9 +151,11 @@ func installProduction(ctx context.Context) {
 // allReady waits until each part has all that it should have.
 func allReady(ctx context.Context) {
 	GinkgoHelper()
-	for _, ns := range []string{natsNS, redisNS, ledgerNS} {
+	for _, ns := range []string{natsNS, ledgerNS} {
 		kubectl(ctx, "-n", ns, "rollout", "status", "statefulset", waitFlag)
 	}
+	// Its pods are replaced by hand only, so it has no rollout that kubectl would wait for.
+	kubectl(ctx, "-n", redisNS, "wait", "--for=jsonpath={.status.readyReplicas}=3", waitFlag, "statefulset/redis")
 	kubectl(ctx, "-n", operatorNS, "rollout", "status", "deployment", waitFlag)
 	kubectl(ctx, "-n", workersNS, "rollout", "status", "deployment", waitFlag)
 }

@@ -102,8 +102,7 @@ func (p passwords) restartRedis(ctx context.Context) {
 	old := p.master(ctx)
 	restart := func(pod string) {
 		kubectl(ctx, "-n", redisNS, "delete", "pod", pod, waitFlag)
-		kubectl(ctx, "-n", redisNS, "rollout", "status", "statefulset/redis", waitFlag)
-		kubectl(ctx, "-n", redisNS, "wait", "--for=condition=Ready", waitFlag, "pod/"+pod)
+		kubectl(ctx, "-n", redisNS, "wait", "--for=create", "--for=condition=Ready", waitFlag, "pod/"+pod)
 		p.inStep(ctx)
 	}
 	for _, pod := range slices.DeleteFunc(slices.Clone(redisPods), func(pod string) bool { return pod == old }) {

@@ -228,17 +228,24 @@ func TestLocksOfAStepWithItems(t *testing.T) {
 	}
 }
 
-// mutations: lockItem that does not end a refused item, or a wait whose time is over, itemWaiting
-// that sees none, leaveLockQueues without items, and locked that frees no place,
-// make this fail.
+// mutations: holdersText without items, lockItem that does not end a refused item, or a wait whose
+// time is over, itemWaiting that sees none, leaveLockQueues without items, and locked that frees no
+// place, make this fail.
 func TestItemsThatDoNotGetTheirLocks(t *testing.T) {
 	run := lockedItems(2, 2, v1alpha1.Collect)
-	waits := LocksAnswer{State: LocksWaiting, Lock: "gpus/eu", TTL: time.Minute}
+	waits := LocksAnswer{State: LocksWaiting, Lock: "gpus/eu", Holders: []string{"x/y"}, TTL: time.Minute}
 	both := map[string]LocksAnswer{part(0): waits, part(1): waits}
 	out := decideLocked(t, run, epoch, both)
 	c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 	if c.Reason != v1alpha1.ReasonWaitingForLock || !strings.Contains(c.Message, "item 0 waits for lock gpus/eu since ") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	if !strings.HasSuffix(c.Message, ", held then by x/y") {
+		t.Errorf("it does not say who had the lock: %s", c.Message)
+	}
+	both[part(0)] = LocksAnswer{State: LocksWaiting, Lock: "gpus/eu", Holders: []string{"n/m"}, TTL: time.Minute}
+	if out = decideLocked(t, run, epoch.Add(time.Second), both); out.Changed {
+		t.Errorf("another holder is written: %s", status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message)
 	}
 	run.Spec.Suspend = true
 	if out = decideLocked(t, run, epoch, nil); len(out.Status.Steps[0].ForEach.Locks) > 0 {

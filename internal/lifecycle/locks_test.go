@@ -205,6 +205,42 @@ func TestWhoHasNoSlotKeepsNoPlaceInTheQueueOfALock(t *testing.T) {
 	}
 }
 
+// What waits says who has the lock, also where only the operator knows it: of a run that has ended,
+// say. It says it once, as the holders change all the time, and each message is a write.
+//
+// mutations: moreText without holdersText, or holdersText that follows each answer, or forgets what
+// was said without one, make this fail.
+func TestAStepThatWaitsSaysWhoHadTheLock(t *testing.T) {
+	run := newRun(newStep("a", withStepLocks(mutexOf("x"))), newStep("b", withStepLocks(mutexOf("x"))))
+	said := func(out *Decision) string {
+		return status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message
+	}
+	answers := func(holders ...string) map[string]LocksAnswer {
+		next := waitsFor
+		next.Holders = holders
+		return map[string]LocksAnswer{"a": next, "b": waitsFor}
+	}
+	out := decideLocked(t, run, epoch, answers("n/m", "n/o"))
+	since := epoch.UTC().Format(time.RFC3339)
+	want := "0 of 2 steps finished; a waits for lock gpus/eu since " + since + ", held then by n/m, n/o; b waits for lock gpus/eu since " + since + ", held then by x/y"
+	if got := said(&out); got != want {
+		t.Fatalf("it says %q\nwant %q", got, want)
+	}
+	for name, next := range map[string]map[string]LocksAnswer{"others have it": answers("n/p"), "nobody has it": answers(), "nobody was asked": nil} {
+		if out := decideLocked(t, run, epoch.Add(time.Second), next); out.Changed || said(&out) != want {
+			t.Errorf("%s: changed %t, %q", name, out.Changed, said(&out))
+		}
+	}
+	long := newRun(newStep("a", withStepLocks(mutexOf("x"))))
+	out = decideLocked(t, long, epoch, answers(strings.Repeat("n", 300), "z"))
+	if got := said(&out); !strings.HasSuffix(got, "…") || len(got) > 300 {
+		t.Errorf("long names make it %d bytes: %s", len(got), got)
+	}
+	if out = decideLocked(t, long, epoch.Add(time.Second), answers("z")); out.Changed {
+		t.Errorf("long names are written again: %s", said(&out))
+	}
+}
+
 // mutations: starts.go without lockStep, a place that a waiting step takes, or one that it keeps
 // in the
 // queue while the run is suspended, make this fail.

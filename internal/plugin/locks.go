@@ -121,7 +121,9 @@ func noLock(name string, semaphores bool) error {
 // lockSight is what there is to know of locks, beside runs.
 func lockSight(ctx context.Context, c client.Reader, seen reads.Seen, now time.Time) (runview.LockSight, error) {
 	semaphores, err := reads.Semaphores(ctx, c)
-	return runview.LockSight{Runs: seen.Runs, Semaphores: semaphores, Whole: seen.All && !seen.More, Outlines: true, Bodies: seen.Whole, Now: now}, err
+	early, cancel := context.WithTimeout(ctx, othersPatience)
+	defer cancel()
+	return runview.LockSight{Runs: seen.Runs, Tops: reads.Tops(early, c, seen.Runs), Semaphores: semaphores, Whole: seen.All && !seen.More, Outlines: true, Bodies: seen.Whole, Now: now}, err
 }
 
 // seeLocks adds the locks that a run waits for to an answer: without what Semaphores say, if they

@@ -356,6 +356,47 @@ func TestRunsThatHaveEndedAreNotRead(t *testing.T) {
 	}
 }
 
+// A child run that cleans up after its run at the top has ended waits in the place of that one.
+//
+// mutations: lockSight without Tops, or Tops that takes a run that it may not read for one that is
+// gone, makes this fail.
+func TestAChildOfARunThatHasEndedWaitsWhereThatOneDoes(t *testing.T) {
+	objects := lockObjects()
+	top, child := testRun("team-a", "top", "u-8"), testRun("team-a", "child", "u-9")
+	at := metav1.NewTime(top.CreationTimestamp.Add(time.Minute))
+	top.Spec.Priority = 500
+	top.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at}
+	child.CreationTimestamp = at
+	child.Status = &v1alpha1.WorkflowRunStatus{
+		Phase: v1alpha1.RunQueued, Parent: &v1alpha1.ParentStatus{Name: "top", Root: "top"},
+		Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{Lock: "gpu-pool/eu", StartedAt: at}},
+	}
+	p := newPlugin(t, append(objects, top, child)...)
+	const uncertain = "places are not certain: of 1 child runs that wait the run at the top"
+	for _, line := range [][]string{{"locks", "gpu-pool"}, {"why", "child"}} {
+		text := strings.Join(strings.Fields(p.must(line...)), " ")
+		if !strings.Contains(text, "1 of 3 team-a/child") && !strings.Contains(text, "place 1 of 3 for it") || strings.Contains(text, uncertain) {
+			t.Errorf("%v: the child is not the first in line:\n%s", line, text)
+		}
+	}
+	c := fakeCluster(t, append(lockObjects(), top, child)...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if key.Name == "top" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflowruns"}, key.Name, errors.New("no"))
+			}
+			return c.Get(ctx, key, object, opts...)
+		},
+	}).Build()
+	p.cluster = func() (client.Client, string, error) {
+		return selecting{Client: c, note: func(string) {}}, "team-a", nil
+	}
+	for _, line := range [][]string{{"locks", "gpu-pool"}, {"why", "child"}} {
+		if text := p.must(line...); !strings.Contains(text, uncertain) {
+			t.Errorf("%v: it does not say that places are not certain:\n%s", line, text)
+		}
+	}
+}
+
 func TestLocksThatMakeNoSense(t *testing.T) {
 	p := newPlugin(t, lockObjects()...)
 	for name, c := range map[string]struct {

@@ -133,6 +133,26 @@ func TestExceptionsToGuaranteesAreListedOnce(t *testing.T) {
 	}
 }
 
+// What an administrator does by the pages breaks guarantees, too, and is in the lists
+// with the rest.
+//
+// mutation: a bullet about it that is taken out, or a count in CHANGELOG.md, makes this fail.
+func TestListsOfExceptionsHaveWhatAnAdministratorDoes(t *testing.T) {
+	attempts := between(t, textOf(t, "docs/architecture.md"), "\n### Where an attempt may go out twice\n", "\n## ")
+	limits := between(t, textOf(t, "docs/admission.md"), "\n### Where the limit is exceeded\n", "\n## ")
+	for link, list := range map[string]string{
+		"(production.md#backups)": attempts, "(install.md#another-prefix-or-another-nats)": attempts, "(install.md#another-redis)": limits,
+	} {
+		if !strings.Contains(list, link) {
+			t.Errorf("the list does not name what %s tells of:\n%s", link, list)
+		}
+	}
+	entry := between(t, textOf(t, "CHANGELOG.md"), "[an attempt may go out twice](", "\n- ")
+	if found := regexp.MustCompile(`\b(one|two|three|four|five|six|seven)\b`).FindString(entry); found != "" {
+		t.Errorf("CHANGELOG.md says %q: the list says how many there are", found)
+	}
+}
+
 // The package says the same moments as the page for users, in its own words.
 //
 // mutation: a moment that is taken out of either makes this fail.

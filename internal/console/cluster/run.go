@@ -151,6 +151,9 @@ func (v *View) see(ctx context.Context, r *facts.Run, until time.Time) error {
 	switch {
 	case err == nil:
 		r.Others, r.All = others, all
+		if runview.WaitsForLocks(r.Stored) {
+			r.Tops = reads.Tops(early, v.Client, others)
+		}
 	case ctx.Err() != nil:
 		return err
 	default:

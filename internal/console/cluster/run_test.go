@@ -149,3 +149,33 @@ func TestARunIsShownWithoutWhatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// mutation: see without Tops makes this fail.
+func TestTheRunAtTheTopIsReadAfterItsEndForWhereItsChildWaits(t *testing.T) {
+	t.Parallel()
+	const child = `{"kind":"WorkflowRun","apiVersion":"syncopate.dev/v1alpha1","metadata":{"namespace":"team","name":"one","uid":"u-1"},"spec":{"steps":[]},` +
+		`"status":{"phase":"Queued","parent":{"name":"top","root":"top"},"admission":{"lockWait":{"lock":"mutex:team/x","startedAt":"2026-11-20T10:00:00Z"}}}}`
+	others := queuedAPI(func(r *http.Request) (*http.Response, error) {
+		return answerOf(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{},"items":[`+child+`]}`), nil
+	})
+	view, err := NewView(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/workflowruns/one"):
+			return answerOf(r, http.StatusOK, child), nil
+		case strings.HasSuffix(r.URL.Path, "/workflowruns/top"):
+			return answerOf(r, http.StatusOK, `{"kind":"WorkflowRun","apiVersion":"syncopate.dev/v1alpha1","metadata":{"namespace":"team","name":"top"},"spec":{"priority":7,"steps":[]}}`), nil
+		}
+		return others(r)
+	})}, "jane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = view.Run(t.Context(), "team", "one", "syncopate-system", func(r *facts.Run) {
+		if tops := r.Tops.Ended; len(tops) != 1 || tops[0].Name != "top" || tops[0].Spec.Priority != 7 {
+			t.Errorf("read at the top: %+v, not read: %v", tops, r.Tops.Unread)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -54,6 +54,7 @@ type Run struct {
 	Others       []v1alpha1.WorkflowRun // outlines of those under way, if the run waits in a queue or for locks
 	All          bool                   // Others are those of all namespaces
 	Unread       error                  // why there are no Others where the run waits for them; nil: they were read
+	Tops         runview.Tops           // of Others, if the run waits for locks
 	Semaphores   []v1alpha1.Semaphore   // with Others; nil: they may not be seen, or are too many
 	Owner        runview.Owner          // who drives the run
 	Missing      []error                // what else could not be read of it; nil: nothing

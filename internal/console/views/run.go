@@ -125,7 +125,7 @@ func seeOthers(answer *runview.Answer, r *facts.Run, now time.Time) {
 	}
 	if runview.WaitsForLocks(r.Run) {
 		answer.WaitsFor(runview.Locks(runview.LockSight{
-			Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now, Outlines: true, Run: r.Run,
+			Runs: r.Others, Tops: r.Tops, Semaphores: r.Semaphores, Whole: r.All, Now: now, Outlines: true, Run: r.Run,
 		}))
 	}
 }

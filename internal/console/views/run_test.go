@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
@@ -144,5 +145,24 @@ func TestAPlaceAmongTheRunsOfOneNamespaceIsNotCalledOneOfAll(t *testing.T) {
 		if said := fmt.Sprint(page.Why.Facts); !strings.Contains(said, want) || strings.Contains(said, "at least") == all {
 			t.Errorf("all %t: %s", all, said)
 		}
+	}
+}
+
+// mutation: seeOthers without Tops makes this fail.
+func TestThePlaceOfAChildRunIsThatOfTheRunAtTheTopAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	waits := func(name string, priority int32) v1alpha1.WorkflowRun {
+		run := v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now)}}
+		run.Spec.Priority = priority
+		run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunQueued, Admission: &v1alpha1.AdmissionStatus{
+			LockWait: &v1alpha1.LocksWait{Lock: "mutex:team/x", StartedAt: metav1.NewTime(now)},
+		}}
+		return run
+	}
+	child, other, top := waits("child", 0), waits("another", 1), waits("top", 2)
+	child.Status.Parent = &v1alpha1.ParentStatus{Name: "top", Root: "top"}
+	r := facts.Run{Stored: &child, Run: &child, Others: []v1alpha1.WorkflowRun{child, other}, All: true, Tops: runview.Tops{Ended: []v1alpha1.WorkflowRun{top}}}
+	if said := fmt.Sprint(views.RunOf(&r, now).Why.Facts); !strings.Contains(said, "place 1 of 2 for it") {
+		t.Errorf("it says %s", said)
 	}
 }

@@ -159,6 +159,6 @@ func (r *Report) outageText() string {
 		if status.WithWorker(s) && s.DeadLetter == "" {
 			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt)
 		}
-		return stepText(s, r.childText(i)+r.placeText(i))
+		return stepText(s, holdersText(r, i)+r.childText(i)+r.placeText(i))
 	})
 }

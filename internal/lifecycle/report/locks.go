@@ -109,7 +109,7 @@ func itemsWaitText(s *v1alpha1.StepStatus) string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf(", item %d waits for lock %s since %s", l.Item, l.LockWait.Lock, l.LockWait.StartedAt.UTC().Format(time.RFC3339))
+	return fmt.Sprintf(", item %d", l.Item) + waitText(l.LockWait)
 }
 
 // whyNotLocked is why a run that has its slot is not admitted; "": its locks are not why.
@@ -138,5 +138,41 @@ func lockWaitText(s *v1alpha1.StepStatus) string {
 	if s.LockWait == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s waits for lock %s since %s", s.Name, s.LockWait.Lock, s.LockWait.StartedAt.UTC().Format(time.RFC3339))
+	return s.Name + waitText(s.LockWait)
+}
+
+func waitText(w *v1alpha1.LocksWait) string {
+	return fmt.Sprintf(" waits for lock %s since %s", w.Lock, w.StartedAt.UTC().Format(time.RFC3339))
+}
+
+// holderWords begin what is said of who had a lock when the wait for it began.
+const holderWords = ", held then by "
+
+// holdersText names who had the lock that a step, or the item of it that is told of, waits for,
+// when that wait began: what was said then stands, since each change of a message is a write.
+func holdersText(r *Report, i int) string {
+	s := &r.st.Steps[i]
+	begin, part, wait := lockWaitText(s), s.Name, s.LockWait
+	if l := itemWaiting(s); l != nil && s.Phase == v1alpha1.StepRunning {
+		begin, part, wait = itemsWaitText(s), l.Part(s.Name), l.LockWait
+	}
+	if wait == nil {
+		return ""
+	}
+	if was := r.said(begin); was != "" {
+		return saidOfHolders(was[len(begin):])
+	}
+	if a := r.in.Locks[part]; a.Lock == wait.Lock && len(a.Holders) > 0 {
+		return holderWords + bounds.Cut(strings.Join(a.Holders, ", "), bounds.MaxMessageChars/4)
+	}
+	return ""
+}
+
+// saidOfHolders is what a message says of holders at its beginning; "": nothing.
+func saidOfHolders(text string) string {
+	if !strings.HasPrefix(text, holderWords) {
+		return ""
+	}
+	held, _, _ := strings.Cut(text, ":") // more may be said of the step
+	return held
 }

@@ -41,7 +41,7 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		case s.ChildRun != nil:
 			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, bounds.TimeText(s.StartedAt), more)
 		case status.IsForEach(s):
-			return itemsStateText(s) + itemsWaitText(s) + asideItemsText(s) + more
+			return itemsStateText(s) + asideItemsText(s) + itemsWaitText(s) + more
 		}
 		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, bounds.TimeText(s.StartedAt), s.Attempt, asideText(s))
 	case v1alpha1.StepDispatched:
@@ -52,7 +52,10 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 	case v1alpha1.StepBackingOff:
 		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)%s", s.Name, bounds.TimeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error), more)
 	case v1alpha1.StepPending:
-		return lockWaitText(s)
+		if s.LockWait == nil {
+			return ""
+		}
+		return lockWaitText(s) + more
 	default:
 		if k := waits.In(s.Phase); k != nil {
 			return s.Name + " " + k.Text(s, bounds.TimeText)

@@ -30,7 +30,9 @@ func (r *Report) childText(i int) string {
 }
 
 // moreText is what is to be added to what a step under way does.
-func (r *Report) moreText(i int) string { return r.workersText(i) + r.childText(i) + r.placeText(i) }
+func (r *Report) moreText(i int) string {
+	return holdersText(r, i) + r.workersText(i) + r.childText(i) + r.placeText(i)
+}
 
 // placeText says that a step which backs off finds no place for its next attempt.
 func (r *Report) placeText(i int) string {

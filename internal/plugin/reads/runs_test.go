@@ -4,6 +4,7 @@ package reads_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -57,6 +58,43 @@ func TestOfChildRunsLittleIsKept(t *testing.T) {
 		c := &children[i]
 		if c.Spec.Inputs != nil || c.UID != types.UID("uid-"+c.Name) || c.Status.Phase != v1alpha1.RunRunning || c.Status.Progress != "1/2" {
 			t.Errorf("%s: %+v", c.Name, c.Status)
+		}
+	}
+}
+
+// endedTops is an API server whose runs have ended; those after some cannot be read.
+type endedTops struct {
+	client.Reader
+	asked, good int
+}
+
+func (e *endedTops) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	if e.asked++; e.asked > e.good {
+		return context.DeadlineExceeded
+	}
+	object.SetNamespace(key.Namespace)
+	object.SetName(key.Name)
+	return nil
+}
+
+// mutations: Tops without its bound, or one that asks on where the API server does not answer,
+// makes this fail.
+func TestRunsAtTheTopAreReadUpToABound(t *testing.T) {
+	run := func(name string, parent *v1alpha1.ParentStatus) v1alpha1.WorkflowRun {
+		r := v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
+		r.Status = &v1alpha1.WorkflowRunStatus{Parent: parent, Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{Lock: "mutex:team/x"}}}
+		return r
+	}
+	runs := []v1alpha1.WorkflowRun{run("there", nil), run("of-there", &v1alpha1.ParentStatus{Root: "there"}), run("old", &v1alpha1.ParentStatus{})}
+	for i := range 102 {
+		root := &v1alpha1.ParentStatus{Root: fmt.Sprintf("top-%d", i)}
+		runs = append(runs, run(fmt.Sprintf("one-%d", i), root), run(fmt.Sprintf("two-%d", i), root))
+	}
+	for good, want := range map[int][3]int{1000: {100, 100, 2}, 7: {8, 7, 95}} {
+		server := &endedTops{good: good}
+		tops := reads.Tops(t.Context(), server, runs)
+		if got := [3]int{server.asked, len(tops.Ended), len(tops.Unread)}; got != want {
+			t.Errorf("asked, read and not read: %v, not %v", got, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Lock struct {
 	OnBusy     v1alpha1.OnBusy    `json:"onBusy,omitempty"`
 	Order      v1alpha1.LockOrder `json:"order,omitempty"`
 	Rate       *v1alpha1.LockRate `json:"rate,omitempty"`       // how many may begin in a period
-	Held       int32              `json:"held"`                 // permits
+	Held       int32              `json:"held"`                 // permits, by statuses of runs: untold and hidden are beside it
 	Waiting    int                `json:"waiting"`              // runs and steps
 	OldestWait *time.Time         `json:"oldestWait,omitempty"` // since when
 	// Hidden is what runs hold and wait for that the reader may not see, at most half a minute ago.
@@ -38,6 +38,8 @@ type Lock struct {
 	Help    []string     `json:"help,omitempty"`    // what to know of it, and what a user may do
 
 	semaphore *v1alpha1.Semaphore
+	listed    bool // by the status of its Semaphore
+	guessed   int  // of those that wait, where it is not known where the run at the top stands
 }
 
 // LockHolder is a run, or a step, that holds a lock.
@@ -90,6 +92,8 @@ type LockSight struct {
 	Bodies map[types.UID]bool
 	// Run is one that is known as a whole, in the place of its own outline; nil: there is none.
 	Run *v1alpha1.WorkflowRun
+	// Tops are the runs at the top, of child runs that wait, which are not among Runs.
+	Tops Tops
 }
 
 // runs are those that are looked at.
@@ -106,11 +110,23 @@ func (s *LockSight) runs() iter.Seq[*v1alpha1.WorkflowRun] {
 	}
 }
 
+// tops are the runs whose place in line child runs may have.
+func (s *LockSight) tops() iter.Seq[*v1alpha1.WorkflowRun] {
+	return func(yield func(*v1alpha1.WorkflowRun) bool) {
+		for i := range s.Tops.Ended {
+			if !yield(&s.Tops.Ended[i]) {
+				return
+			}
+		}
+		s.runs()(yield)
+	}
+}
+
 // Locks are the locks across runs that are held or waited for, and the semaphores that nobody uses:
 // those for which the most wait first. Positions are those of the queue: by priority, then age, of
 // the run at the top.
 func Locks(s LockSight) []Lock {
-	t := table{LockSight: s, all: map[string]*Lock{}, standings: standingsOf(s.runs())}
+	t := table{LockSight: s, all: map[string]*Lock{}, standings: standingsOf(s.tops())}
 	for run := range s.runs() {
 		t.holds(run)
 		t.waits(run)
@@ -308,6 +324,9 @@ func (t *table) semaphore(sem *v1alpha1.Semaphore) {
 			if !t.Whole || k.Held > 0 {
 				t.of(mine+k.Key).busy(&k, t.Whole)
 			}
+			if l := t.all[mine+k.Key]; l != nil {
+				l.listed = true
+			}
 		}
 	}
 	for name, l := range t.all {
@@ -333,6 +352,9 @@ func (t *table) settle(l *Lock) {
 	})
 	for i := range l.Waiters {
 		l.Waiters[i].stands = t.standings.of(l.Waiters[i].run)
+		if root, below := topOf(l.Waiters[i].run); below && t.Tops.Unread[root] {
+			l.guessed++
+		}
 	}
 	slices.SortFunc(l.Waiters, func(a, b LockWaiter) int {
 		return cmp.Or(a.stands.before(b.stands), inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
@@ -346,44 +368,6 @@ func (t *table) settle(l *Lock) {
 			w.Until = utc(w.Since.Add(time.Duration(*sem.Spec.Queue.TTLSeconds) * time.Second))
 		}
 	}
-}
-
-// Matching are the locks of a name: that of a semaphore stands for all its keys, "mutex:NAME" for a
-// mutex of the namespace. A mutex that nobody holds is free, and so is a key of a semaphore.
-func Matching(all []Lock, namespace, name string) []Lock {
-	mutex, isMutex := strings.CutPrefix(name, render.MutexPrefix)
-	long := render.MutexPrefix + namespace + "/" + mutex
-	found := []Lock{}
-	for _, l := range all {
-		if l.Lock == name || strings.HasPrefix(l.Lock, name+"/") || isMutex && l.Lock == long {
-			found = append(found, l)
-		}
-	}
-	switch {
-	case len(found) > 0:
-		return found
-	case isMutex && strings.Contains(mutex, "/"):
-		return freeMutex(name)
-	case isMutex:
-		return freeMutex(long)
-	default:
-		return freeKey(all, name)
-	}
-}
-
-func freeMutex(name string) []Lock {
-	return []Lock{{Lock: name, Permits: new(int32(1)), OnBusy: v1alpha1.OnBusyQueue, Order: v1alpha1.OrderFirstRunnable}}
-}
-
-// freeKey is a key of a semaphore that nobody holds; nil if there is no such semaphore.
-func freeKey(all []Lock, name string) []Lock {
-	of, _, _ := strings.Cut(name, "/")
-	for _, l := range all {
-		if sem := l.semaphore; sem != nil && sem.Name == of {
-			return []Lock{{Lock: name, Permits: &sem.Spec.Permits, OnBusy: sem.Spec.OnBusy, Order: sem.Spec.Order, Rate: sem.Spec.Rate}}
-		}
-	}
-	return nil
 }
 
 // Bounded is a lock with so many holders, and so many that wait, at the most; 0: all.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
@@ -18,14 +17,7 @@ func (l *Lock) free() (n int32, known bool) {
 	if l.Permits == nil {
 		return 0, false
 	}
-	n = *l.Permits - l.Held
-	if l.Hidden != nil {
-		n -= l.Hidden.Held
-	}
-	if l.Untold != nil {
-		n -= l.Untold.Held
-	}
-	return max(0, n), true
+	return max(0, *l.Permits-l.Held-l.told()), true
 }
 
 // lacks says whether a want has no room.
@@ -74,11 +66,15 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 			return "there is room here; it waits for " + other.lock
 		}
 	}
-	return l.order(w, t.Now)
+	if text := l.order(w); text != "" {
+		return text
+	}
+	return t.unexplained(l, w)
 }
 
-// order says why one waits whose locks have room.
-func (l *Lock) order(w *LockWaiter, now time.Time) string {
+// order says why one waits whose locks have room, by the order and the rate of one; "": these are
+// not why.
+func (l *Lock) order(w *LockWaiter) string {
 	if l.Order == v1alpha1.OrderOrdered && w.Position > 1 {
 		first := &l.Waiters[0]
 		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step, first.Item)
@@ -86,7 +82,7 @@ func (l *Lock) order(w *LockWaiter, now time.Time) string {
 	if r := l.Rate; r != nil {
 		return fmt.Sprintf("there is room: it waits for its rate, %d in %d s", r.Starts, r.PerSeconds)
 	}
-	return w.unexplained(now)
+	return ""
 }
 
 // whose is a run, a step of one, or an item.
@@ -102,6 +98,9 @@ func (t *table) help(l *Lock) (all []string) {
 		all = append(all, Printable(fmt.Sprintf(format, values...), maxTextChars))
 	}
 	if text := l.beyond(); text != "" {
+		add("%s", text)
+	}
+	if text := l.unplaced(); text != "" {
 		add("%s", text)
 	}
 	if l.Permits == nil && t.Semaphores != nil {

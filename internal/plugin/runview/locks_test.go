@@ -329,7 +329,8 @@ func TestOfOutlinesNoExpressionIsEvaluated(t *testing.T) {
 	}
 }
 
-// mutation: own priorities and ages of child runs in settle make this fail.
+// mutation: own priorities and ages of child runs in settle, or standings without Tops, make this
+// fail.
 func TestAChildRunStandsInLineWhereTheRunAtTheTopDoes(t *testing.T) {
 	pool := v1alpha1.LockRequest{Semaphore: "pool", Key: "eu"}
 	child := func(name, root string, minute int) v1alpha1.WorkflowRun {
@@ -344,12 +345,15 @@ func TestAChildRunStandsInLineWhereTheRunAtTheTopDoes(t *testing.T) {
 	s := LockSight{Runs: []v1alpha1.WorkflowRun{
 		urgent, batch, later, waitsLock("usual", 3, 0, "pool/eu", pool), child("of-urgent", "urgent", 9), child("of-batch", "batch", 1),
 		child("of-nobody", "gone", 4), child("of-another", "later", 5), // the run of that name is younger
+		child("of-ended", "ended", 8),
 	}, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 0)}, Whole: true, Now: lockNow}
+	ended := waiting("ended", "acme", 0, 500)
+	s.Tops.Ended = []v1alpha1.WorkflowRun{ended}
 	var order []string
 	for _, w := range Matching(Locks(s), "", "pool")[0].Waiters {
 		order = append(order, w.Name)
 	}
-	if want := []string{"of-urgent", "usual", "of-nobody", "of-another", "of-batch"}; !slices.Equal(order, want) {
+	if want := []string{"of-urgent", "of-ended", "usual", "of-nobody", "of-another", "of-batch"}; !slices.Equal(order, want) {
 		t.Errorf("%v, not %v", order, want)
 	}
 }

@@ -39,12 +39,17 @@ func LocksText(out io.Writer, locks []Lock, most int, now time.Time) error {
 	return partsText(out, used, most, now)
 }
 
-// heldText is such as "2 of 4" or, with a rate, "2 of 4, 10 in 60s".
+// heldText is such as "2 of 4" or, with a rate, "2 of 4, 10 in 60s". What the Semaphore alone tells
+// of counts, and is marked.
 func (l *Lock) heldText() string {
-	if l.Permits == nil {
-		return fmt.Sprintf("%d of ?", l.Held)
+	all := "?"
+	if l.Permits != nil {
+		all = strconv.Itoa(int(*l.Permits))
 	}
-	text := fmt.Sprintf("%d of %d", l.Held, *l.Permits)
+	text := fmt.Sprintf("%d of %s", l.Held+l.told(), all)
+	if n := l.told(); n > 0 {
+		text += fmt.Sprintf(" (%d by Semaphore)", n)
+	}
 	if r := l.Rate; r != nil {
 		text += fmt.Sprintf(", %d in %ds", r.Starts, r.PerSeconds)
 	}

@@ -59,10 +59,46 @@ func (l *Lock) beyond() string {
 const untoldText = "%d permits are held of which no status of a run under way tells%s (status of the Semaphore, at most 30 s old): " +
 	"such a run may just have ended, has ended while a child run cleans up, or may not be changed"
 
-// unexplained says why one waits whose locks have room by what statuses tell.
-func (w *LockWaiter) unexplained(now time.Time) string {
-	if now.Sub(w.Since) <= twoResyncs {
-		return "there is room: it is to be woken"
+// told is how many permits beyond what runs tell of the Semaphore's status says are held.
+func (l *Lock) told() (n int32) {
+	if l.Hidden != nil {
+		n += l.Hidden.Held
 	}
-	return "no status tells who has it: the message of what waits does, with reason WaitingForLock (its holder has ended while a child run cleans up, or may not be changed)"
+	if l.Untold != nil {
+		n += l.Untold.Held
+	}
+	return n
+}
+
+// silent says whether a lock has room by what statuses tell, and may be held all the same: a mutex
+// has no status, and that of a Semaphore does not list all its keys.
+func (t *table) silent(name string) bool {
+	l := t.all[name]
+	return l != nil && l.Permits != nil && !l.listed
+}
+
+// unexplained says why one waits whose locks have room by what statuses tell.
+func (t *table) unexplained(l *Lock, w *LockWaiter) string {
+	const woken = "there is room: it is to be woken"
+	if t.Now.Sub(w.Since) <= twoResyncs {
+		return woken
+	}
+	if t.silent(l.Lock) {
+		return "no status tells who has it: either its holder has just ended, and the first in line is to be woken, or it has ended while a child run cleans up, or may not be changed. " +
+			"The message of what waits says who had it when that wait began"
+	}
+	for _, other := range w.wants {
+		if other.lock != l.Lock && t.silent(other.lock) {
+			return "there is room here; it may wait for " + other.lock + ", of which no status tells who has it"
+		}
+	}
+	return woken
+}
+
+// unplaced says that places in line are not certain; "": they are.
+func (l *Lock) unplaced() string {
+	if l.guessed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("places are not certain: of %d child runs that wait the run at the top, whose place they have, could not be read", l.guessed)
 }

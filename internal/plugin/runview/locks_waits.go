@@ -29,12 +29,17 @@ func (a *Answer) WaitsFor(locks []Lock) {
 		if len(holders) > 0 {
 			text += "; held by " + names(holders)
 		}
-		fact := Fact{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"}
+		facts := []Fact{{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"}}
+		for _, more := range []string{l.beyond(), l.unplaced()} {
+			if more != "" {
+				facts = append(facts, Fact{About: "lock " + l.Lock, Text: Printable(more, maxTextChars)})
+			}
+		}
 		help := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "help" })
 		if help < 0 {
 			help = len(a.Facts)
 		}
-		a.Facts = slices.Insert(a.Facts, help, fact)
+		a.Facts = slices.Insert(a.Facts, help, facts...)
 	}
 }
 

@@ -142,6 +142,9 @@
 //     marked. A process that was granted one for another of them before the loss, as where the
 //     limit was higher then, and is paused until they may be changed again, writes that it is
 //     admitted: its tenant is over the limit by one until one ends.
+//   - Two Redis are in use at once, as by an update to another one that the replicas do
+//     not notice by their Leases. Each Redis counts what it gave alone, so the limit is reached in
+//     each.
 //
 // # Rollouts
 //

@@ -52,7 +52,8 @@ type RolloutCounts struct {
 }
 
 // RolloutThreshold is what a time must exceed to count: the control's p95 when it was frozen, or
-// the last bound, if that is below.
+// the last bound, if that is below. Both have the same bucket where the p95 is between the last two
+// bounds.
 type RolloutThreshold struct {
 	// bucket is the index of the last bucket that is not above it.
 	// +required

@@ -86,7 +86,8 @@ type LockPolicyRollout struct {
 }
 
 // RolloutGuardrails are how many votes of the canary are borne, in percent of the control's. A
-// candidate fails when it is above, and that is no chance.
+// candidate fails when it is above, or those that vote otherwise are fewer by that factor, and
+// that is no chance.
 type RolloutGuardrails struct {
 	// busyRunsPercent is about runs that found their lock busy again when they tried it again, in
 	// percent of the control's. Default 120.

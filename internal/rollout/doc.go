@@ -74,9 +74,20 @@
 // candidate (SampleRatioMismatch).
 //
 // Runs under way are those that are there: counts do not tell, since a run that was deleted began
-// and never ends. Deletes are no reason to doubt either arm, as long as they strike both. What one
-// arm lost more than the other, where that is hardly chance, may be runs that somebody saw wait.
-// Such runs of the control may have voted yes, and those of the canary may be contended ones.
+// and never ends. What the canary lost more than the control, where that is hardly chance, may be
+// contended runs that somebody saw wait.
+//
+// Nobody knows what a deleted run would have voted. Let a candidate do no run harm: each that is
+// busy or deleted under it would be one of both under the baseline, too. So of the runs that are
+// busy or deleted each is the canary's with probability 1/2 at most, and E of their number reaches
+// its limit no more often than that of votes. What both arms lost counts, not only the difference:
+// deletes by chance are a random walk, and hide those of runs that hung. Where far more are deleted
+// than are busy no test finds a worse candidate: as many busy ones of the control may be among the
+// deleted. Votes that are on their way are not told from deletes, and count the same. Whether the
+// difference is large enough (the guardrail) is asked of votes, and of what the control lost more.
+//
+// Evidence that keeps a candidate from a pass is another matter. What the control lost more counts
+// there only where that is hardly chance: else deletes would have worse candidates pass.
 //
 // A pass does not wait for what the control lost more. Let people delete what lasts for long,
 // whatever its arm. A run that was busy again lasts longer, so of those that are left fewer were
@@ -113,7 +124,8 @@
 // is not counted.
 //
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
-// guardrail's percentage of the control's. So a difference that is certain but small passes.
+// guardrail's percentage of the control's, or the others' are fewer by that factor: above two
+// thirds there is no room for half as many again. So a difference that is certain but small passes.
 //
 // # Tenant-minutes
 //

@@ -124,6 +124,13 @@ func sampleRatio(p Plan, s State) (finding, bool) {
 	return finding{}, false
 }
 
+// missing are votes that are not there. Each may be a yes.
+type missing struct {
+	late int64 // of the control, beyond those of the canary
+	both int64 // of runs of each arm that are not there any more: as many as both arms have of those
+	hung int64 // of those of late that were deleted, where that is hardly chance
+}
+
 // question is one that each unit answers with a vote.
 type question struct {
 	unit            Unit
@@ -133,16 +140,16 @@ type question struct {
 	limit           float64 // evidence that is enough
 	borne           int64   // votes of the canary, in percent of the control's
 	least           int64   // units to be asked in each arm
-	late            int64   // runs of the control that are late: they may still vote yes
-	alone           bool    // the arms' yes are compared, and not the others
+	missing         missing
+	alone           bool // the arms' yes are compared, and not the others
 }
 
 // questions are those that were asked so far.
 func questions(p Plan, s State) []question {
 	canary, control := s.Seen.Canary, s.Seen.Control
-	late := s.owed()
+	missing := s.missing()
 	busy := question{
-		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, late: late,
+		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, missing: missing,
 		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
 	}
 	if s.Unit != TenantMinute && s.fewer(s.late()) >= leaning { // the contended are no group that the policies have in common
@@ -151,21 +158,22 @@ func questions(p Plan, s State) []question {
 	list := []question{busy}
 	if t := s.Wait; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than " + t.name() + t.putOff(s.Unit), limit: tailLimit, borne: p.WaitTailPercent, late: late,
+			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than " + t.name() + t.putOff(s.Unit), limit: tailLimit, borne: p.WaitTailPercent, missing: missing,
 			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	if t := s.Latency; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above " + t.name(), limit: tailLimit, borne: p.LatencyPercent, late: late,
+			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above " + t.name(), limit: tailLimit, borne: p.LatencyPercent, missing: missing,
 			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	return list
 }
 
-// name is how users read a threshold. That of a control whose p95 is above all bounds is the last
-// one.
+// name is how users read a threshold. The last bound is that of each control whose p95 is above the
+// one before it: whether it is in the last bucket that has a bound, or above that, is not known any
+// more. So it is named.
 func (t Threshold) name() string {
 	if t.Bucket >= lastBound {
 		return Bounds[lastBound].String()
@@ -186,10 +194,10 @@ func (q question) String() string {
 		q.canary.Yes, q.canary.Asked, q.unit.plural(), q.what, q.control.Yes, q.control.Asked)
 }
 
-// beyond says that the canary's votes are more than is borne.
+// beyond says that the canary's votes are more than is borne; or, as there may be no room for so
+// many, that the others' are fewer by the same factor.
 func (q question) beyond() bool {
-	canary, control := float64(q.canary.Yes)*float64(q.control.Asked), float64(q.control.Yes)*float64(q.canary.Asked)
-	return canary*100 > control*float64(q.borne)
+	return q.canary.over(q.control, q.borne) || q.control.no().over(q.canary.no(), q.borne)
 }
 
 // evidence is that of a canary which votes yes more often. Less evidence than there is makes no
@@ -202,12 +210,29 @@ func (q question) evidence() float64 {
 	return logWorse(q.canary, q.control)
 }
 
-// certain says that the canary votes yes more often, whatever those of the control vote that are
-// late. Runs whose locks were not busy end first, so the votes of an arm that is slow look better
-// than they are.
+// certain says that the canary votes yes more often, whatever those vote that are missing. Runs
+// whose locks were not busy end first, so the votes of an arm that is slow look better than they
+// are. Runs that are not there any more are evidence as if all had voted yes: else
+// those of the control which somebody deleted as they hung, among others that were deleted by
+// chance, accuse a candidate that does better by them. They say nothing of how much more the
+// canary votes yes.
 func (q question) certain() bool {
-	q.control.Yes, q.control.Asked = q.control.Yes+q.late, q.control.Asked+q.late
-	return q.beyond() && q.evidence() >= q.limit
+	q.control = q.control.plus(q.missing.late)
+	if !q.beyond() {
+		return false
+	}
+	q.canary, q.control = q.canary.plus(q.missing.both), q.control.plus(q.missing.both)
+	return q.evidence() >= q.limit
+}
+
+// leans says that the canary looks worse, also beside what the control lost more.
+func (q question) leans() bool {
+	look := func() bool { return q.beyond() && q.evidence() >= leaning }
+	if !look() {
+		return false
+	}
+	q.control = q.control.plus(q.missing.hung)
+	return look()
 }
 
 // votes finds a question that the canary answers worse, beyond doubt or so likely that it
@@ -217,9 +242,9 @@ func votes(p Plan, s State) (finding, bool) {
 	for _, q := range questions(p, s) {
 		switch {
 		case q.certain():
-			return finding{Fail, q.reason, q.String()}, true
-		case q.beyond() && q.evidence() >= leaning:
-			doubt, found = finding{verdict: NotEnough, message: "Not sure yet: " + q.String()}, true
+			return finding{Fail, q.reason, q.String() + s.told()}, true
+		case q.leans():
+			doubt, found = finding{verdict: NotEnough, message: "Not sure yet: " + q.String() + s.told()}, true
 		}
 	}
 	return doubt, found

@@ -150,6 +150,8 @@ func admissionScenarios() []admissionScenario {
 		{"waits x 3, half of the minutes", 10, usualBusy, behaviour{1, 3, 1, 1}, Rest, tails, none},
 		{"a tenth put off -> half put off, half of the minutes", 10, 0.9, same, Rest, tails, [2]float64{0.18, 0.9}},
 		{"a tenth put off, no difference, steps 20, 50", 10, 0.9, same, Rest, steps, [2]float64{0.18, 0.18}},
+		{"seven in ten put off -> nearly all, half of the minutes", 2, 1, same, Rest, tails, [2]float64{0.7, 1}},
+		{"seven in ten put off, no difference, half of the minutes", 2, 1, same, Rest, tails, [2]float64{0.7, 0.7}},
 		{"Lock -> Atomic, steps 20, 50", 10, usualBusy, same, Canary, steps, none},
 		{"Atomic -> Lock, steps 20, 50", 10, usualBusy, same, Control, steps, none},
 	}

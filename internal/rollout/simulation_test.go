@@ -381,6 +381,13 @@ func withDeletes(steps, watched, large Plan) []scenario {
 		{name: "contended runs wait for an hour, and are deleted after 5 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 7200, 1, 1}, plan: steps, look: 30, contended: 0.3, patience: 5 * time.Minute},
 		{name: "a fiftieth contended, delays of 40 s, and runs that wait deleted after 1 min, steps 40, 50", busy: 0.6, candidate: behaviour{1, 1, 1, 0.02}, plan: large, look: 30, delay: 40 * time.Second, patience: time.Minute},
 		{name: "delays of 40 s -> 4 s, busy runs x 2.5, and runs that wait deleted after 1 min, steps 40, 50", busy: 0.2, candidate: behaviour{2.5, 0.1, 1, 1}, plan: large, look: 30, delay: 40 * time.Second, patience: time.Minute},
+		{name: "busy runs x 2, a third of the runs deleted, half of the runs", busy: usualBusy, candidate: behaviour{2, 1, 1, 1}, plan: watched, look: 10, deleted: 0.33},
+		{name: "busy runs x 2, a third of the runs deleted, steps 20, 50", busy: usualBusy, candidate: behaviour{2, 1, 1, 1}, plan: steps, look: 30, deleted: 0.33},
+		{name: "delays of 40 s -> 4 s, and runs that wait deleted after 1 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 0.1, 1, 1}, plan: steps, look: 30, delay: 40 * time.Second, patience: time.Minute},
+		{name: "delays of 20 s -> 2 s, and runs that wait deleted after 1 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 0.1, 1, 1}, plan: steps, look: 30, delay: 20 * time.Second, patience: time.Minute},
+		{name: "delays of 40 s -> 4 s, runs that wait deleted after 1 min, and a tenth of all, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 0.1, 1, 1}, plan: steps, look: 30, delay: 40 * time.Second, patience: time.Minute, deleted: 0.1},
+		{name: "delays of 40 s -> 4 s, runs that wait deleted after 1 min, and a third of all, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 0.1, 1, 1}, plan: steps, look: 30, delay: 40 * time.Second, patience: time.Minute, deleted: 0.33},
+		{name: "delays of 40 s -> 4 s, runs that wait deleted after 1 min, and a fifth of all, half of the runs", busy: usualBusy, candidate: behaviour{1, 0.1, 1, 1}, plan: watched, look: 10, delay: 40 * time.Second, patience: time.Minute, deleted: 0.2},
 		{name: "delays of 100 s -> 500 ms, and runs that wait deleted after 1 min, steps 20, 50", busy: usualBusy, candidate: behaviour{1, 1. / 200, 1, 1}, plan: steps, look: 30, delay: 100 * time.Second, patience: time.Minute},
 	}
 }
@@ -401,7 +408,8 @@ func withReplicas(steps, large Plan) []scenario {
 // The numbers of the issue. In the gate a tenth of the rollouts is played; -update plays all, and
 // writes the table.
 //
-// mutation: deleted runs that are under way for good, or whose number in either arm is no matter; a
+// mutation: deleted runs that are under way for good, or of which only the difference matters, or
+// only one that is hardly chance; those of the control that hold a better candidate up; a
 // vote for each retry instead of one for each run, a limit of log(2), thresholds that are not
 // frozen, a ratio of ended runs that fails on both sides, votes that leave out the runs of the
 // control which are late, and contention that is gone where runs under way may be contended make
@@ -424,7 +432,11 @@ func TestRolloutsBySimulation(t *testing.T) {
 		if s.patience > 0 && better && r.rolledBack()*100 > times { // it ends as the control does: hardly ever
 			t.Errorf("%s: %d of %d are rolled back, %v", s.name, r.rolledBack(), times, r.reasons)
 		}
-		if better && (s.patience == 0 || s.candidate.lock < 0.5) && (r.promoted*100 < times*95 || r.rolledBack()*100 > times) {
+		passes := 95
+		if s.deleted > 0.3 {
+			passes = 80 // what chance deletes of the control hides what it lost as it hung
+		}
+		if better && s.plan.StepsPercent[0] < 50 && (s.patience == 0 || s.delay < s.patience) && (r.promoted*100 < times*passes || r.rolledBack()*100 > times) {
 			t.Errorf("%s: %d of %d are promoted, %v", s.name, r.promoted, times, r.reasons)
 		}
 		if s.candidate.tail > 1000 && r.promoted > 0 {
@@ -436,14 +448,17 @@ func TestRolloutsBySimulation(t *testing.T) {
 		if most, ok := map[float64]int64{2: 150, 3: 60}[s.candidate.busy]; ok && s.candidate.lock == 1 && s.look == 1 && s.busy == usualBusy && r.contended > most {
 			t.Errorf("%s: found after %d contended runs, %d are allowed", s.name, r.contended, most)
 		}
-		if least := s.leastRuns(); least > 0 && s.look == 1 && r.contended*2 > least*3 {
+		if least := s.leastRuns(); least > 0 && s.look == 1 && s.deleted == 0 && r.contended*2 > least*3 {
 			t.Errorf("%s: found after %d contended runs; half as many again as the least, %d, are allowed", s.name, r.contended, least)
 		}
 		found := 95
 		if s.candidate.lock < 1 {
 			found = 75 // of all runs less than one and a half times as many are busy, as in storms nearly all contended ones are
 		}
-		if !none && s.plan.StepsPercent[0] == 50 && r.rolledBack()*100 < times*found {
+		if s.deleted > 0.3 && s.contended > 0 {
+			found = 0 // far more were deleted than were busy: chance alone may have deleted as many busy ones
+		}
+		if !none && !better && s.plan.StepsPercent[0] == 50 && r.rolledBack()*100 < times*found {
 			t.Errorf("%s: only %d of %d were found", s.name, r.rolledBack(), times)
 		}
 	}

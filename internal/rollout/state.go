@@ -120,6 +120,17 @@ type Vote struct{ Yes, Asked int64 }
 
 func (v Vote) minus(o Vote) Vote { return Vote{v.Yes - o.Yes, v.Asked - o.Asked} }
 
+// plus has so many more vote yes.
+func (v Vote) plus(yes int64) Vote { return Vote{v.Yes + yes, v.Asked + yes} }
+
+// no are the votes against.
+func (v Vote) no() Vote { return Vote{v.Asked - v.Yes, v.Asked} }
+
+// over says that the share of yes is above so many percent of another's.
+func (v Vote) over(o Vote, percent int64) bool {
+	return float64(v.Yes)*float64(o.Asked)*100 > float64(o.Yes)*float64(v.Asked)*float64(percent)
+}
+
 // possible says that no more said yes than were asked.
 func (v Vote) possible() bool { return 0 <= v.Yes && v.Yes <= v.Asked }
 

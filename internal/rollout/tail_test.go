@@ -68,3 +68,63 @@ func TestAControlWhoseTailIsAboveAllBounds(t *testing.T) {
 		})
 	}
 }
+
+// Where most of the control vote yes there is no room for half as many again. There those that do
+// not are compared.
+//
+// mutation: beyond that compares the yes alone, or takes each one more for beyond, makes this fail.
+func TestAControlThatMostlyVotesYes(t *testing.T) {
+	minutes := func(off int64) (s State, canary, control Counts) {
+		s = progressing(50)
+		s.Unit = TenantMinute
+		before := putOffOf(100, 70)
+		s = s.observe(aPlan(), Tally{Canary: before, Control: before})
+		return s, before.Plus(putOffOf(10000, off)), before.Plus(putOffOf(10000, 7000))
+	}
+	all, canary, control := minutes(10000)
+	fewMore, alsoCanary, alsoControl := minutes(7400)
+	runs := progressing(50).with(Tally{Canary: arm(50, 45), Control: arm(50, 45)})
+	for name, test := range map[string]struct {
+		state  State
+		tally  Tally
+		phase  Phase
+		reason Reason
+	}{
+		"all are put off":             {all, Tally{Canary: canary, Control: control}, RolledBack, ReasonWaitTailWorse},
+		"a few more are, for certain": {fewMore, Tally{Canary: alsoCanary, Control: alsoControl}, Promoted, ReasonAllStepsPassed},
+		"all runs are busy":           {runs, Tally{Canary: arm(900, 900), Control: arm(900, 780)}, RolledBack, ReasonBusyRunsWorse},
+		"a few more of them are":      {runs, Tally{Canary: arm(9000, 7800), Control: arm(9000, 7600)}, Promoted, ReasonAllStepsPassed},
+		"all of both are":             {runs, Tally{Canary: arm(900, 900), Control: arm(900, 900)}, Promoted, ReasonAllStepsPassed},
+		"more of the control are":     {runs, Tally{Canary: arm(900, 780), Control: arm(900, 900)}, Promoted, ReasonAllStepsPassed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, Unit: test.state.Unit, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Reason != test.reason {
+				t.Errorf("%s, %s (%s); want %s, %s", got.Phase, got.Reason, got.Message, test.phase, test.reason)
+			}
+		})
+	}
+}
+
+// putOffOf is an arm of tenant-minutes that were all contended and busy, of which some
+// were put off.
+func putOffOf(voted, off int64) Counts {
+	c := Counts{Runs: voted, Ended: voted, Contended: voted, Busy: voted}
+	c.Waits[9], c.Waits[len(Bounds)] = voted-off, off
+	return c
+}
+
+// A p95 between the last two bounds, and one above both, have the same threshold: its name is true
+// of both.
+//
+// mutation: a last bound that is called the control's p95 makes this fail.
+func TestTheLastBoundIsNamed(t *testing.T) {
+	for bucket, want := range map[int]string{lastBound - 1: "the control's p95", lastBound: "1m0s", lastBound + 1: "1m0s"} {
+		var waits Histogram
+		waits[bucket] = 100
+		s := progressing(50).with(Tally{Canary: Counts{Runs: 100, Ended: 100, Contended: 100, Waits: waits}, Control: Counts{Runs: 100, Ended: 100, Contended: 100, Waits: waits}})
+		if got := s.Wait.name(); got != want {
+			t.Errorf("bucket %d: %q; want %q", bucket, got, want)
+		}
+	}
+}

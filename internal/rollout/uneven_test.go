@@ -124,6 +124,10 @@ func TestACandidateThatRemovesContention(t *testing.T) {
 func TestVotesThatAreOnTheirWay(t *testing.T) {
 	busier := Tally{Canary: begun(200, arm(198, 20)), Control: begun(200, arm(190, 3)), Rest: 600}
 	busier.Canary.Contended, busier.Control.Contended = 25, 15
+	alike := busier
+	alike.Canary = begun(208, alike.Canary)
+	more := alike
+	more.Canary.Contended, more.Canary.Busy = 60, 40
 	gone := Tally{Canary: begun(160, spared(100, 4, 2)), Control: begun(160, spared(130, 78, 23)), Rest: 480}
 	for name, test := range map[string]struct {
 		tally    Tally
@@ -132,16 +136,18 @@ func TestVotesThatAreOnTheirWay(t *testing.T) {
 		percent  int
 	}{
 		"it is not known what is under way":        {busier, UnderWay{}, Progressing, 20},
-		"nothing is, and nothing ended lately":     {busier, UnderWay{Known: true}, RolledBack, 0},
 		"as many of both arms ended lately":        {busier, UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, Progressing, 20},
-		"a few did":                                {busier, UnderWay{Known: true, EndedCanary: 1, EndedControl: 1}, RolledBack, 0},
+		"as many of both are under way":            {alike, UnderWay{Known: true, Canary: 10, Control: 10}, RolledBack, 0},
+		"as many of both, and they ended lately":   {alike, UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, Progressing, 20},
+		"likewise, and far more are busy":          {more, UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, RolledBack, 0},
+		"as many of both were deleted":             {alike, UnderWay{Known: true}, Progressing, 20},
 		"contention is gone, all votes are there":  {gone.all(), UnderWay{Known: true, EndedCanary: 90, EndedControl: 90}, Progressing, 50},
 		"contention is gone from those that voted": {gone, UnderWay{Known: true, EndedCanary: 70, EndedControl: 70}, Progressing, 20},
 		"likewise, and it is not known what ended": {gone, UnderWay{}, Progressing, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := progressing(20).with(Tally{Canary: spared(50, 2, 1), Control: spared(50, 30, 9)})
-			if test.tally == busier {
+			if test.tally != gone && test.tally != gone.all() {
 				s = progressing(20).with(Tally{})
 			}
 			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: test.tally, UnderWay: test.underWay, Now: epoch.Add(time.Minute)})
@@ -182,6 +188,51 @@ func TestNobodyWaitsForRunsOfTheControlThatWereDeleted(t *testing.T) {
 			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: test.tally, UnderWay: test.underWay, Now: epoch.Add(time.Minute)})
 			if got.Phase != test.phase || !strings.Contains(got.Message, test.says) {
 				t.Errorf("%s (%s); want %s (%s)", got.Phase, got.Message, test.phase, test.says)
+			}
+		})
+	}
+}
+
+// Users delete runs for two reasons: any of both arms, and those that hang, of which the candidate
+// has fewer. What was deleted may have been busy. So it is no evidence against who loses fewer, and
+// what chance does to both is no more. What the control clearly lost more does not hold a candidate
+// up, either.
+//
+// mutation: a control whose deleted runs count only beyond those of the canary where that is hardly
+// chance, evidence that leaves out what both arms lost, a canary that only looks busier by
+// them and waits for ever, and a message without their numbers make this fail.
+func TestDeletedRunsMayHaveBeenBusy(t *testing.T) {
+	tally := func(lost, ofControl int64, canary, control Counts) Tally {
+		return Tally{Canary: begun(canary.Ended+lost, canary), Control: begun(control.Ended+ofControl, control)}
+	}
+	for name, test := range map[string]struct {
+		tally    Tally
+		underWay UnderWay
+		phase    Phase
+		reason   Reason
+		says     string
+	}{
+		"the control lost more, which may be chance": {tally(330, 380, spared(670, 400, 60), spared(620, 350, 15)), UnderWay{Known: true}, Progressing, ReasonCanaryRuns, "Not sure yet: 60 of 400 runs of the canary found the lock busy again when they tried it again, and 15 of 350 of the control; 330 runs of the canary and 380 of the control have no vote: they were deleted, or a process of the operator did not report their votes"},
+		"a few were, and it lost a few more":         {tally(30, 50, spared(670, 400, 60), spared(650, 380, 15)), UnderWay{Known: true}, Progressing, ReasonCanaryRuns, "Not sure yet: 60 of 400 runs"},
+		"both lost as many":                          {tally(330, 330, spared(670, 400, 60), spared(670, 400, 15)), UnderWay{Known: true}, Progressing, ReasonCanaryRuns, "Not sure yet: 60 of 400 runs"},
+		"both lost few":                              {tally(5, 5, spared(670, 400, 60), spared(670, 400, 15)), UnderWay{Known: true}, RolledBack, ReasonBusyRunsWorse, "15 of 400 of the control; 5 runs of the canary and 5 of the control have no vote"},
+		"nobody deletes":                             {tally(0, 0, spared(670, 400, 60), spared(670, 400, 15)), UnderWay{Known: true}, RolledBack, ReasonBusyRunsWorse, "and 15 of 400 of the control"},
+		"only the canary lost some":                  {tally(60, 0, spared(670, 400, 30), spared(670, 400, 26)), UnderWay{Known: true}, Promoted, ReasonAllStepsPassed, ""},
+		"the control lost those that were busy":      {tally(0, 60, spared(400, 240, 60), spared(340, 180, 5)), UnderWay{Known: true}, Promoted, ReasonAllStepsPassed, ""},
+		"they are under way":                         {tally(0, 60, spared(400, 240, 60), spared(340, 180, 5)), UnderWay{Known: true, Control: 60}, Progressing, ReasonCanaryRuns, "Not sure yet: 60 of 240 runs"},
+		"it lost some, and is better all the same":   {tally(0, 60, spared(400, 240, 130), spared(340, 180, 5)), UnderWay{Known: true}, RolledBack, ReasonBusyRunsWorse, "0 runs of the canary and 60 of the control have no vote"},
+		"it hardly lost more":                        {tally(300, 330, spared(670, 400, 60), spared(640, 370, 15)), UnderWay{Known: true}, Progressing, ReasonCanaryRuns, "Not sure yet"},
+		"all contended ones were deleted":            {tally(0, 200, spared(400, 200, 60), spared(200, 30, 0)), UnderWay{Known: true}, Progressing, ReasonCanaryRuns, "0 runs of the canary and 200 of the control have no vote: they were deleted, or a process of the operator did not report their votes. If runs of the control were deleted as they hung, promote the candidate yourself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := progressing(50).with(Tally{Canary: spared(50, 30, 0), Control: spared(50, 30, 0)})
+			s.Wait.Canary, s.Wait.Control = Vote{}, Vote{}
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: test.tally, UnderWay: test.underWay, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || got.Reason != test.reason || !strings.Contains(got.Message, test.says) {
+				t.Errorf("%s, %s (%s); want %s, %s (%s)", got.Phase, got.Reason, got.Message, test.phase, test.reason, test.says)
+			}
+			if strings.Contains(got.Message, "have no vote") && test.tally.Canary.unended()+test.tally.Control.unended() == 0 {
+				t.Errorf("nothing was deleted: %s", got.Message)
 			}
 		})
 	}

@@ -88,13 +88,25 @@ func (s State) gone() (canary, control int64) {
 // chance; else 0. A deleted one is as one that is late: it may have been deleted as it waited.
 func (s State) late() int64 { return more(s.Seen.Canary.unended(), s.Seen.Control.unended(), leaning) }
 
-// owed is how many votes of the control are missing beyond those of the canary: of runs that are
-// under way, and of those that were deleted if that is no chance. Else deletes, which are a random
-// walk, would have ever more runs vote for the candidate.
-func (s State) owed() int64 {
+// missing are the votes that are not there: of runs that are under way, that were deleted, or that
+// ended and are not reported.
+func (s State) missing() missing {
 	canary, control := s.underWay()
 	lost, ofControl := s.gone()
-	return max(0, control-canary) + more(ofControl, lost, busyLimit)
+	m := missing{late: max(0, control-canary) + max(0, ofControl-lost), hung: more(ofControl, lost, leaning)}
+	if u := s.UnderWay; u.Known { // else they count as under way
+		m.both = max(0, min(s.Seen.Canary.unended()-u.Canary, s.Seen.Control.unended()-u.Control))
+	}
+	return m
+}
+
+// told says how many runs have no vote, to follow on the votes; empty: none.
+func (s State) told() string {
+	lost, ofControl := s.gone()
+	if lost+ofControl == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d runs of the canary and %d of the control have no vote: they were deleted, or a process of the operator did not report their votes", lost, ofControl)
 }
 
 // lacks says what evidence a step lacks; empty: none.
@@ -139,11 +151,11 @@ func (s State) lacksRuns(canary, control Counts, least int64) string {
 		return ""
 	}
 	text := fmt.Sprintf("%d contended runs of the canary and %d of the control ended in this step, %d of each are needed", canary.Contended, control.Contended, least)
+	lost, ofControl := s.gone()
 	if s.fewer(0) < leaning {
-		return text
+		return text + s.hung()
 	}
 	underWay, _ := s.underWay()
-	lost, ofControl := s.gone()
 	lost = more(lost, ofControl, leaning)
 	if s.fewer(underWay+lost) >= busyLimit && control.Contended >= least && canary.Ended >= least {
 		return ""
@@ -154,4 +166,14 @@ func (s State) lacksRuns(canary, control Counts, least int64) string {
 		text += fmt.Sprintf("; %d more than of the control have no vote, as they were deleted or a process of the operator died", lost)
 	}
 	return text
+}
+
+// hung says that far more runs of the control were deleted, to follow on what a step lacks; empty:
+// no. Nobody knows what they would have voted, so only a user can decide.
+func (s State) hung() string {
+	lost, ofControl := s.gone()
+	if more(ofControl, lost, leaning) == 0 {
+		return ""
+	}
+	return s.told() + ". If runs of the control were deleted as they hung, promote the candidate yourself"
 }

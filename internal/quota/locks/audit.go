@@ -155,12 +155,17 @@ func runnable(s store.LocksSnapshot, limit limitOf, rated ratedOf) (all []store.
 			all = append(all, w)
 		}
 		if !wakes || !promise(used, w.Wants, rated) {
-			for _, want := range w.Wants {
-				stands[want.Name] = true
-			}
+			stand(stands, w.Wants)
 		}
 	}
 	return all
+}
+
+// stand notes that one stands in the lines of what it wants.
+func stand(stands map[string]bool, wants []store.Want) {
+	for _, w := range wants {
+		stands[w.Name] = true
+	}
 }
 
 // behind says whether one of those that stand in the lines of locks is before who wants these.

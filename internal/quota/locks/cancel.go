@@ -3,10 +3,11 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,60 +23,95 @@ import (
 // CancelOldest, for which lock and which run.
 const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
-// cancelAll cancels runs that hold locks which another run wants, with their clean-up. A run that
-// was made anew under its name holds nothing yet, and is left alone. So is one whose part is over:
-// what that held is on its way back.
-//
-// Where one of them is ending already, or needs a newer operator, nobody is cancelled: the other
-// run cannot begin before that one has ended, and somebody may have taken a lock since that another
-// gave up for it. A resync has the other run ask again.
+// cancelAll cancels runs that hold locks which another run wants, with their clean-up: all of them,
+// or none, so that no run ends for one that waits on. One that may not be changed, by a policy or
+// as it has no room, is found by a dry run of all before the first is cancelled. Only etcd's bound
+// of an object is none of a dry run: so the largest is cancelled first. What fails later than that
+// leaves the others alone, and a resync has the other run ask again.
 func (c *Controller) cancelAll(ctx context.Context, all []store.Cancel, by string) error {
-	runs := make([]*v1alpha1.WorkflowRun, len(all))
-	for i, one := range all {
+	some, err := c.toCancel(ctx, all)
+	if err != nil || len(some) == 0 {
+		return err
+	}
+	if len(some) > 1 {
+		slices.SortStableFunc(some, func(a, b doomed) int { return cmp.Compare(sizeOf(b.run), sizeOf(a.run)) })
+		if refused, err := c.cancelEach(ctx, some, by, client.DryRunAll); refused || err != nil {
+			return err
+		}
+	}
+	_, err = c.cancelEach(ctx, some, by)
+	return err
+}
+
+// doomed is a run that is to be cancelled.
+type doomed struct {
+	store.Cancel
+	run *v1alpha1.WorkflowRun
+}
+
+// toCancel are those of some holders that are to be cancelled. A run that was made anew under its
+// name holds nothing yet, and is left alone.
+//
+// Where one of them is ending already, or needs a newer operator, it is nobody: the other run
+// cannot begin before that one has ended, and somebody may have taken a lock since that another
+// gave up for it. The same goes for one whose part is over, as its locks may be kept for a child
+// run at its clean-up. A resync has the other run ask again.
+func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []doomed, err error) {
+	for _, one := range all {
 		o := &v1alpha1.WorkflowRun{}
 		if err := c.client.Get(ctx, nameOf(one.Run), o, client.UnsafeDisableDeepCopy); err != nil { // it is read only
 			if client.IgnoreNotFound(err) == nil {
 				continue
 			}
-			return fmt.Errorf("read run %s: %w", one.Run, err)
+			return nil, fmt.Errorf("read run %s: %w", one.Run, err)
 		}
 		_, part, _ := strings.Cut(one.Ticket, "/")
 		switch {
-		case o.UID != uidOf(one.Ticket) || PartOf(o, part).Over:
+		case o.UID != uidOf(one.Ticket):
 			continue
-		case o.Spec.Shutdown != "":
-			return nil
+		case PartOf(o, part).Over || o.Spec.Shutdown != "":
+			return nil, nil
 		case o.NeedsNewer() > 0:
 			c.sayRefused(one.Run, one.Lock, errNewer)
-			return nil
+			return nil, nil
 		}
-		runs[i] = o
+		some = append(some, doomed{one, o})
 	}
-	var failed error
-	for i, o := range runs {
-		if o != nil {
-			failed = errors.Join(failed, c.cancel(ctx, o, all[i], by))
+	return some, nil
+}
+
+// sizeOf is about how many bytes etcd keeps of a run.
+func sizeOf(run *v1alpha1.WorkflowRun) int {
+	text, _ := json.Marshal(run) // what was read can be written
+	return len(text)
+}
+
+// cancelEach cancels runs until one is refused, or fails.
+func (c *Controller) cancelEach(ctx context.Context, all []doomed, by string, opts ...client.PatchOption) (refused bool, err error) {
+	for _, one := range all {
+		if refused, err = c.cancel(ctx, one, by, opts...); refused || err != nil {
+			return refused, err
 		}
 	}
-	return failed
+	return false, nil
 }
 
 // cancel cancels a run, also where the cache has not seen that it was made anew: the patch names
 // the UID. A refusal is no error: a resync at once would be told the same, and the next one asks
 // again anyway.
-func (c *Controller) cancel(ctx context.Context, o *v1alpha1.WorkflowRun, one store.Cancel, by string) error {
-	err := c.shutDown(ctx, o, map[string]string{AnnotationCancelledFor: one.Lock + " " + by})
+func (c *Controller) cancel(ctx context.Context, one doomed, by string, opts ...client.PatchOption) (refused bool, err error) {
+	err = c.shutDown(ctx, one.run, map[string]string{AnnotationCancelledFor: one.Lock + " " + by}, opts)
 	if resyncs.Refused(err) { // annotations have a bound: that it is cancelled matters more than for whom
-		err = c.shutDown(ctx, o, nil)
+		err = c.shutDown(ctx, one.run, nil, opts)
 	}
 	switch {
-	case err == nil || c.isGone(ctx, o):
-		return nil
+	case err == nil || c.isGone(ctx, one.run):
+		return false, nil
 	case resyncs.Unmarked(err):
 		c.sayRefused(one.Run, one.Lock, err)
-		return nil
+		return true, nil
 	}
-	return fmt.Errorf("cancel run %s: %w", one.Run, err)
+	return false, fmt.Errorf("cancel run %s: %w", one.Run, err)
 }
 
 // sayRefused logs that a run may not be cancelled, of all such runs one between two resyncs: each
@@ -94,7 +130,7 @@ func (c *Controller) sayRefused(run, lock string, err error) {
 }
 
 // shutDown has a run cancelled, and annotates it if there are annotations.
-func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string) error {
+func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, annotations map[string]string, opts []client.PatchOption) error {
 	meta := map[string]any{"uid": run.UID}
 	if annotations != nil { // null would take away all that there are
 		meta["annotations"] = annotations
@@ -103,7 +139,7 @@ func (c *Controller) shutDown(ctx context.Context, run *v1alpha1.WorkflowRun, an
 	if err != nil {
 		return err
 	}
-	return c.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	return c.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, patch), append(slices.Clone(opts), fieldOwner)...)
 }
 
 // isGone says whether the API server has no run of this UID, as far as it answers.

@@ -209,12 +209,12 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 // snapshot, and by what runs and semaphores say after that. There may be more holds and waits than
 // those, but they only make more rings. A refusal is of that wait only: a step that was granted
 // its locks since, or waits for others, is left alone. After one the next resync is asked for:
-// there may be a ring by another way. A ring that waits for another one is left for a few of those:
-// somebody may have new ones before it all the time.
+// there may be a ring by another way, which it hides until its run goes on. A ring that waits for
+// another one is left for a few of those: somebody may have new ones before it all the time.
 func (c *Controller) endRings(ctx context.Context, v *view, s store.LocksSnapshot, wake map[types.UID]bool) error {
-	if all, _, err := deadlocked(ctx, s, v.limit, v, c.ending(s), true); len(all) == 0 {
+	if all, _, err := deadlocked(ctx, s, v.limit, v, c.ending(v, s), true); len(all) == 0 {
 		c.ended.passedOver = 0
-		return err
+		return errors.Join(err, c.lookSoon(ctx, v, s))
 	}
 	later, err := c.store.SnapshotLocks(ctx)
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *Controller) endRings(ctx context.Context, v *view, s store.LocksSnapsho
 	if err != nil {
 		return fmt.Errorf("look at a ring again: %w", err)
 	}
-	all, left, err := deadlocked(ctx, s.Lasting(later), now.limit, now, c.ending(s, later), c.ended.passedOver >= mostPassedOver)
+	all, left, err := deadlocked(ctx, s.Lasting(later), now.limit, now, c.ending(now, s, later), c.ended.passedOver >= mostPassedOver)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -139,9 +140,9 @@ func TestTheRunOfARefusedStepHasTimeToEnd(t *testing.T) {
 		t.Errorf("%v are refused, too", all)
 	}
 	s.clock.Step(resyncPause - 1)
-	early := len(r.ending())
+	early := len(r.ending(&view{}))
 	s.clock.Step(1)
-	if late := len(r.ending()); early != 1 || late != 0 {
+	if late := len(r.ending(&view{})); early != 1 || late != 0 {
 		t.Errorf("%d are remembered, and after half a minute %d", early, late)
 	}
 }
@@ -179,6 +180,121 @@ func TestARingBehindOthersIsNotLeftForLong(t *testing.T) {
 		refused := slices.ContainsFunc(r.inVain(), func(id string) bool { return slices.Contains(waits, id) })
 		if refused != (round == mostPassedOver) {
 			t.Fatalf("after round %d of %d it is ended: %t", round+1, mostPassedOver+1, refused)
+		}
+	}
+}
+
+// hubStatus is that of a run of items of which the last ones were refused, and the others wait.
+func hubStatus(items, failed int, fence int64) *v1alpha1.WorkflowRunStatus {
+	each := &v1alpha1.ForEachStatus{Total: int32(items), Begun: int32(items), Failed: int32(failed)}
+	for i := range items - failed {
+		each.Locks = append(each.Locks, v1alpha1.ItemLocks{Item: int32(i), LockWait: &v1alpha1.LocksWait{Lock: "mutex:l", StartedAt: metav1.Now()}})
+	}
+	return &v1alpha1.WorkflowRunStatus{
+		Locks: []v1alpha1.LockHold{{Name: "mutex:hub", Permits: 1, Fence: fence}},
+		Steps: []v1alpha1.StepStatus{{Name: "a", Phase: v1alpha1.StepRunning, ForEach: each}},
+	}
+}
+
+// A run is in several rings, and the refusal of its item ends one of them. Its status says soon
+// that it goes on, and the next ring is ended then: not half a minute later. Until then the next look is
+// asked for, though this one refuses nobody.
+//
+// mutations: ending that remembers whose run goes on, and endRings that asks for no look where what
+// was refused hides a ring.
+func TestRingsOfOneRunAreEndedOneAfterTheOther(t *testing.T) {
+	const rings = 3
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	spec := v1alpha1.WorkflowRunSpec{Locks: []v1alpha1.LockRequest{{Mutex: "hub"}}, Steps: steps()}
+	spec.Steps[0].ForEach = &v1alpha1.ForEach{Items: "${[1,2,3]}", Locks: []v1alpha1.LockRequest{{Mutex: "l"}}}
+	hub := s.with(spec)
+	hub.CreationTimestamp.Time = hub.CreationTimestamp.Add(time.Hour) // it is the youngest
+	r.asks(hub, "", "mutex:hub", store.LocksHeld)
+	snapshot, err := r.store.SnapshotLocks(t.Context())
+	must(t, err)
+	for i := range rings {
+		lock, run := fmt.Sprint("mutex:l", i), s.run(fmt.Sprint("run", i), nil)
+		r.asks(run, "", lock, store.LocksHeld)
+		r.asks(run, "a", "mutex:hub", store.LocksWaiting)
+		r.asks(hub, fmt.Sprint("a/", i), lock, store.LocksWaiting)
+	}
+	r.kicked()
+	for round := range rings {
+		must(t, r.Resync(t.Context()))
+		if all := r.inVain(); len(all) != 1 || !r.kicked() {
+			t.Fatalf("round %d: %v are refused, want one, and the next look", round, all)
+		}
+		must(t, r.Resync(t.Context())) // it has not heard of it
+		if all, asked := r.inVain(), r.kicked(); len(all) != 1 || asked != (round < rings-1) {
+			t.Fatalf("round %d: %v are refused, and another look is asked for: %t", round, all, asked)
+		}
+		_, err := r.store.DropLocks(t.Context(), store.Dropping{Ticket: r.inVain()[0]})
+		must(t, err)
+		now := s.get(hub.Name)
+		now.Status = hubStatus(rings, round+1, snapshot.Holds[0].Fence)
+		must(t, s.client.Status().Update(t.Context(), now))
+	}
+}
+
+// mutations: goesOn that takes a run for one that goes on which does not know, which is cancelled,
+// which has ended, or of which nothing waits.
+func TestARunThatKnowsOfARefusalGoesOnWhereOthersOfItWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.WorkflowRun)
+		want   bool
+	}{
+		"others wait":              {func(*v1alpha1.WorkflowRun) {}, true},
+		"it does not know":         {func(run *v1alpha1.WorkflowRun) { run.Status = hubStatus(2, 0, 1) }, false},
+		"nothing of it waits":      {func(run *v1alpha1.WorkflowRun) { run.Status = hubStatus(2, 2, 1) }, false},
+		"it is cancelled":          {func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownCancel }, false},
+		"it has no status":         {func(run *v1alpha1.WorkflowRun) { run.Status = nil }, false},
+		"it is another, made anew": {func(run *v1alpha1.WorkflowRun) { run.UID = "other" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := &v1alpha1.WorkflowRun{}
+			run.UID, run.Status = "uid", hubStatus(2, 1, 1)
+			run.Spec.Steps = steps()
+			run.Spec.Steps[0].ForEach = &v1alpha1.ForEach{Locks: []v1alpha1.LockRequest{{Mutex: "x"}}}
+			c.change(run)
+			v := &view{runs: map[types.UID]fact{run.UID: factOf(run)}}
+			if got := v.goesOn(store.Ticket{ID: "uid/a/1"}); got != c.want {
+				t.Errorf("it goes on: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+// A run that is frozen, or suspended, does not hear of its refusal. That hides the rings of its
+// tree for some minutes, and not without end.
+//
+// mutations: ending that counts what is in a snapshot at any age, that forgets it at the bound and
+// so begins anew, or that keeps it when it is gone.
+func TestARefusalThatIsNotHeardHidesRingsForMinutes(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	for _, why := range []string{store.LocksSuperseded, store.LocksDeadlock} {
+		has := store.LocksSnapshot{Waiters: []store.Waiter{{Ticket: store.Ticket{ID: "uid/a"}, Refused: why}, {Ticket: store.Ticket{ID: "uid/b"}}}}
+		for i, c := range []struct {
+			after time.Duration
+			in    store.LocksSnapshot
+			want  int
+		}{
+			{0, has, 1},
+			{unheardTime - 1, has, 1},
+			{1, has, 0},
+			{unheardTime, has, 0},
+			{-3 * unheardTime, has, 1}, // the clock was set back
+			{resyncPause, has, 1},
+			{0, store.LocksSnapshot{}, 0},
+			{0, has, 1},
+			{resyncPause, store.LocksSnapshot{}, 0},
+		} {
+			s.clock.Step(c.after)
+			if got := len(r.ending(&view{}, c.in)); got != c.want {
+				t.Errorf("%s: look %d finds %d that end, want %d", why, i, got, c.want)
+			}
 		}
 	}
 }

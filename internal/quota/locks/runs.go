@@ -121,6 +121,7 @@ type fact struct {
 	version   string
 	suspended bool // or left alone, because it needs a newer operator
 	newer     bool // see unread
+	shutdown  bool // is to be cancelled, or terminated
 	finished  bool
 	tickets   map[string]Part // those of TicketsOf that hold or wait
 	parts     parts
@@ -189,7 +190,7 @@ func childrenOf(st *v1alpha1.WorkflowRunStatus, part string) (all []v1alpha1.Chi
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, tree: TreeOf(run), version: run.ResourceVersion,
-		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, newer: run.NeedsNewer() > 0, tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
+		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, newer: run.NeedsNewer() > 0, shutdown: run.Spec.Shutdown != "", tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
 	}
 	f.finished = f.status != nil && f.status.CompletedAt != nil
 	if f.status == nil || f.finished { // what ended needs no locks; what Redis has of it is dropped

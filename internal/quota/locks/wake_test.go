@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -223,13 +224,19 @@ func TestWhoIsCancelledIsToldForWhichOfItsLocks(t *testing.T) {
 // While one of the holders is at its clean-up, or cannot be cancelled, the end of the others is of
 // no use. Somebody may have taken the other lock since its holder was cancelled.
 //
-// mutations: cancelAll that goes on behind a run that is ending, or that needs a newer operator.
+// mutations: cancelAll that goes on behind a run that is ending, that has ended and may keep its
+// lock for a child run at its clean-up, or that needs a newer operator.
 func TestNobodyIsCancelledBesideWhoKeepsTheOtherRunWaiting(t *testing.T) {
 	ending, version := v1alpha1.ShutdownCancel, v1alpha1.WriterVersion+1
 	for name, change := range map[string]func(*site, *v1alpha1.WorkflowRun){
 		"it is ending": func(s *site, run *v1alpha1.WorkflowRun) {
 			run.Spec.Shutdown = ending
 			must(t, s.client.Update(t.Context(), run))
+		},
+		"it has ended": func(s *site, run *v1alpha1.WorkflowRun) {
+			now := metav1.Now()
+			run.Status = &v1alpha1.WorkflowRunStatus{CompletedAt: &now}
+			must(t, s.client.Status().Update(t.Context(), run))
 		},
 		"it needs a newer operator": func(s *site, run *v1alpha1.WorkflowRun) { s.needsNewer(run, version) },
 	} {
@@ -250,6 +257,70 @@ func TestNobodyIsCancelledBesideWhoKeepsTheOtherRunWaiting(t *testing.T) {
 			}
 			if now := s.get("second"); now.Spec.Shutdown != "" {
 				t.Errorf("it is cancelled: %v", now.Annotations)
+			}
+		})
+	}
+}
+
+// refusing is a client by which the run "first" may not be changed.
+type refusing struct {
+	client.Client
+	silent bool // a dry run does not find out
+}
+
+func (r refusing) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	all := &client.PatchOptions{}
+	dry := len(all.ApplyOptions(opts).DryRun) > 0
+	if o.GetName() == "first" && (!dry || !r.silent) {
+		return apierrors.NewRequestEntityTooLargeError("it has no room")
+	}
+	return r.Client.Patch(ctx, o, patch, opts...)
+}
+
+// One of the holders may not be changed. The other run cannot begin before that one has ended by
+// itself, so the end of the others would be of no use. The API server tells by a dry run, but not
+// of room in etcd: who has the least there is asked first.
+//
+// mutations: cancelAll without its dry runs, that writes where one was refused, that writes in the
+// order of the locks, or that goes on behind one that is refused.
+func TestNobodyIsCancelledBesideWhoMayNotBeChanged(t *testing.T) {
+	for name, silent := range map[string]bool{"as a dry run says": false, "as etcd has no room": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r := s.replica()
+			var requests []Request
+			for _, name := range []string{"a", "b", "c"} {
+				s.semaphore(s.ns+name, 1, v1alpha1.OnBusyCancelOldest)
+				requests = append(requests, Request{Name: s.ns + name + "/k", Permits: 1})
+			}
+			must(t, r.Resync(t.Context()))
+			var large map[string]string
+			if silent {
+				large = map[string]string{"large": strings.Repeat("x", 1000)}
+			}
+			r.takes(s.run("second", nil), requests[0].Name, store.LocksHeld)
+			r.takes(s.run("first", large), requests[1].Name, store.LocksHeld)
+			r.takes(s.run("third", nil), requests[2].Name, store.LocksHeld)
+			cache := r.client
+			r.client = refusing{cache, silent}
+			other := s.run("other", nil)
+			asks := func() {
+				if _, err := r.Take(t.Context(), other, "", requests); err != nil {
+					t.Fatal(err)
+				}
+			}
+			asks()
+			for _, name := range []string{"second", "third"} {
+				if now := s.get(name); now.Spec.Shutdown != "" {
+					t.Errorf("%s is cancelled: %v", name, now.Annotations)
+				}
+			}
+			r.client = cache // somebody mends the policy
+			asks()
+			for _, name := range []string{"first", "second", "third"} {
+				if now := s.get(name); now.Spec.Shutdown != v1alpha1.ShutdownCancel {
+					t.Errorf("%s is not cancelled", name)
+				}
 			}
 		})
 	}

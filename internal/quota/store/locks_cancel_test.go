@@ -3,11 +3,17 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -161,4 +167,68 @@ func TestWhoIsCancelledFreesAllThatItHolds(t *testing.T) {
 		s.drop(store.Dropping{Ticket: "x"})
 		s.cancels(s.take(ticket("q/s", 5, 0), a, one("d", 1)), "a:p")
 	})
+}
+
+// A question that has to wait looks at those before it only where somebody is to be cancelled. Of
+// 300 before it each look reads a place, and Redis does nothing else meanwhile.
+//
+// mutations: cancels that looks at those before it first, or where another lock has no room.
+func TestWhoWaitsDoesNotLookAtThoseBeforeIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		locks, cancels int // how many locks, and how many of those end their oldest holders
+		most           int // reads of a hash
+	}{
+		"one lock":                            {1, 0, 20},
+		"eight locks":                         {8, 0, 60},
+		"eight, of which one ends its holder": {8, 1, 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Start(t).Client()
+			s := store.New(client, store.Options{})
+			token, err := s.BeginLocks(t.Context())
+			if err == nil {
+				_, err = s.RestoreLocks(t.Context(), token, 0, nil)
+			}
+			take := func(k store.Ticket, wants ...store.Want) store.LocksAnswer {
+				a, failed := s.TakeLocks(t.Context(), k, wants)
+				err = errors.Join(err, failed)
+				return a
+			}
+			var shared, all []store.Want
+			for i := range c.locks {
+				w := store.Want{Name: fmt.Sprint("lock", i), Permits: 1, Limit: 1, Longest: 1000}
+				take(ticket(fmt.Sprint("h", i), 1, 0), w)
+				if i < c.cancels {
+					w.OnBusy = store.CancelOldest
+				} else {
+					shared = append(shared, w)
+				}
+				all = append(all, w)
+			}
+			for i := range 300 {
+				take(ticket(fmt.Sprint("w", i), 2+i, 0), shared...)
+			}
+			before := commands(t, client, "hget")
+			a := take(ticket("last", 1000, 0), all...)
+			if n := commands(t, client, "hget") - before; n > c.most || a.State != store.LocksWaiting || len(a.Cancel) > 0 || err != nil {
+				t.Errorf("%d reads of a hash, want at most %d; %s, cancels %v, %v", n, c.most, a.State, a.Cancel, err)
+			}
+		})
+	}
+}
+
+// commands is how often a command was done.
+func commands(t *testing.T, client *redis.Client, name string) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+name+":calls=")
+	text, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("how often %s was done: %v", name, err)
+	}
+	return n
 }

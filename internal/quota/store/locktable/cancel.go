@@ -12,14 +12,26 @@ import (
 )
 
 // cancels are whose ends let one that waits begin; none where it could not begin even then.
-func (t *Table) cancels(p Place) (all []store.Cancel) {
-	promised, freed := map[string]int{}, map[string]int{}
+func (t *Table) cancels(p Place) []store.Cancel {
+	promised := map[string]int{}
 	t.runnable(names(p.Wants), current(p), func(o Place) bool { return before(o, p) }, func(o Place) { promise(promised, o.Wants) })
-	chosen := map[string]bool{}
-	lacks := func(w store.Want) bool { return t.Used(w.Name)+promised[w.Name]+w.Permits-freed[w.Name] > w.Limit }
+	all, freed := t.oldest(p, promised)
+	waits := func(w store.Want) bool {
+		return t.lacks(w, promised, freed) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p)
+	}
+	if slices.ContainsFunc(p.Wants, waits) {
+		return nil
+	}
+	return all
+}
+
+// oldest are, of each lock that has its oldest holders end, as many as it takes to make room, and
+// what they free of all locks.
+func (t *Table) oldest(p Place, promised map[string]int) (all []store.Cancel, freed map[string]int) {
+	chosen, freed := map[string]bool{}, map[string]int{}
 	for _, w := range p.Wants {
 		for _, h := range t.holders(w.Name) {
-			if w.OnBusy != store.CancelOldest || !lacks(w) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
+			if w.OnBusy != store.CancelOldest || !t.lacks(w, promised, freed) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
 				continue
 			}
 			chosen[h.Ticket.ID] = true
@@ -29,12 +41,12 @@ func (t *Table) cancels(p Place) (all []store.Cancel) {
 			}
 		}
 	}
-	for _, w := range p.Wants {
-		if lacks(w) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p) {
-			return nil
-		}
-	}
-	return all
+	return all, freed
+}
+
+// lacks says whether a lock has no room, if some is promised to others, and some is freed.
+func (t *Table) lacks(w store.Want, promised, freed map[string]int) bool {
+	return t.Used(w.Name)+promised[w.Name]+w.Permits-freed[w.Name] > w.Limit
 }
 
 // holders are those that hold a lock, the oldest first.

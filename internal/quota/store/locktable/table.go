@@ -183,24 +183,36 @@ func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refu
 	superseded = map[string]bool{}
 	for _, w := range next.Wants {
 		line := t.line([]string{w.Name})
-		switch {
-		case w.OnBusy == store.DropNewest && t.full(w):
-			return nil, &store.LocksAnswer{State: store.LocksBusy, Lock: w.Name}
-		case never(next.Wants) && latest(w):
-		case latest(w):
+		if state := t.refuses(*next, w, line, was); state != "" {
+			if state == store.LocksSuperseded {
+				next.Refused, next.Wants = state, nil
+				t.Places[next.Ticket.ID] = *next
+			}
+			return nil, &store.LocksAnswer{State: state, Lock: w.Name}
+		}
+		if latest(w) && !never(next.Wants) {
 			for _, other := range line {
-				if sooner(*next, other) {
-					next.Refused, next.Wants = store.LocksSuperseded, nil
-					t.Places[next.Ticket.ID] = *next
-					return nil, &store.LocksAnswer{State: store.LocksSuperseded, Lock: w.Name}
-				}
 				superseded[other.Ticket.ID] = true
 			}
-		case !was && len(line) >= w.Longest:
-			return nil, &store.LocksAnswer{State: store.LocksQueueFull, Lock: w.Name}
 		}
 	}
 	return superseded, nil
+}
+
+// refuses is why a ticket may not wait in the line of a lock; "": it may.
+func (t *Table) refuses(next Place, w store.Want, line []Place, was bool) string {
+	switch {
+	case w.OnBusy == store.DropNewest && t.full(w):
+		return store.LocksBusy
+	case latest(w) && never(next.Wants):
+	case latest(w):
+		if slices.ContainsFunc(line, func(other Place) bool { return sooner(next, other) }) {
+			return store.LocksSuperseded
+		}
+	case !was && len(line) >= w.Longest:
+		return store.LocksQueueFull
+	}
+	return ""
 }
 
 // latest says whether only the last one that comes may wait for a lock.

@@ -13,10 +13,12 @@ import (
 )
 
 // cached is what each replica keeps of objects in memory. Nobody asks for managedFields, and runs
-// are many.
+// are many. A read makes no cache: it would be one that slim may not know, of a kind that the
+// operator may not even watch, for which the read would then wait. It is an error at once, and what
+// is read is among warmKinds.
 func cached(informers runwatch.NewInformer) cache.Options {
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers,
+		DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers, ReaderFailOnMissingInformer: true,
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.StepApproval{}: {Transform: slim}, &v1alpha1.Schedule{}: {Transform: slim}, &v1alpha1.Workflow{}: {Transform: slim},
 		},

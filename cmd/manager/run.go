@@ -227,7 +227,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		}
 		return nil
 	})
-	return mgr, warmCaches(ctx, mgr)
+	return mgr, warmCaches(ctx, mgr.GetCache())
 }
 
 // watchOf makes informers of which that of runs does not decode what this process wrote.
@@ -262,9 +262,9 @@ func warmKinds() []client.Object {
 // say whether they do. A kind that is not among them is asked for when the controllers start, and
 // until it is there no worker makes a pass: a replica would call itself ready while runs stand
 // still.
-func warmCaches(ctx context.Context, mgr manager.Manager) error {
+func warmCaches(ctx context.Context, replica cache.Cache) error {
 	for _, kind := range warmKinds() {
-		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+		if _, err := replica.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 
 // Slim leaves out of a schedule what the operator does not read, since each replica has all
 // schedules in memory. In the place of a template that is too large there is why it is: RunSpec
-// says that. It may be given to an API server as a status only.
+// says that. No API server may be given the spec: there it is not of the type that it has to be.
 func Slim(s *v1alpha1.Schedule) {
-	why := tooLarge(&s.Spec.RunTemplate)
 	by, named := s.Annotations[v1alpha1.AnnotationCreatedBy]
+	why := tooLarge(&s.Spec.RunTemplate, by)
 	s.ManagedFields, s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences = nil, nil, nil, nil, nil
-	if named {
-		s.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: by}
-	}
 	if why == "" {
+		if named {
+			s.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: by}
+		}
 		return
 	}
 	text, err := json.Marshal(why)
@@ -34,9 +34,9 @@ func Slim(s *v1alpha1.Schedule) {
 
 // tooLarge says why a template is larger than the operator takes; empty: it is not. As of a run, no
 // more is taken than bounds.MaxSpecBytes; here that is all that is written, whether runs have such
-// a field or not.
-func tooLarge(t *v1alpha1.RunTemplate) string {
-	n := len(t.Spec.Raw)
+// a field or not, and who made the schedule, which its runs say, too.
+func tooLarge(t *v1alpha1.RunTemplate, by string) string {
+	n := len(t.Spec.Raw) + len(by)
 	for _, some := range []map[string]string{t.Metadata.Labels, t.Metadata.Annotations} {
 		for name, value := range some {
 			n += len(name) + len(value)
@@ -48,9 +48,9 @@ func tooLarge(t *v1alpha1.RunTemplate) string {
 	return fmt.Sprintf("%d bytes, with the labels and annotations of the runs, are more than %d", n, bounds.MaxSpecBytes)
 }
 
-// fits says why a template is too large, if that is so, or if Slim found it.
-func fits(t *v1alpha1.RunTemplate) error {
-	why := tooLarge(t)
+// Fits says why a template is too large, if that is so, or if Slim found it; nil: it is not.
+func Fits(t *v1alpha1.RunTemplate) error {
+	why := tooLarge(t, "")
 	if raw := t.Spec.Raw; len(raw) > 0 && raw[0] == '"' { // no spec is a text
 		if err := json.Unmarshal(raw, &why); err != nil {
 			return fmt.Errorf("no object: %w", err)

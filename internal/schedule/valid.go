@@ -59,7 +59,7 @@ func Problem(spec *v1alpha1.ScheduleSpec) string {
 // RunSpec is the spec of a schedule's runs. The error says what is wrong with the template, also
 // that it is too large, or was, before Slim.
 func RunSpec(template *v1alpha1.RunTemplate) (spec v1alpha1.WorkflowRunSpec, err error) {
-	if err := fits(template); err != nil {
+	if err := Fits(template); err != nil {
 		return spec, err
 	}
 	strict, err := kjson.UnmarshalStrict(template.Spec.Raw, &spec)

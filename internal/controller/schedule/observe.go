@@ -214,7 +214,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
-	of := looked{s.Generation, ns.ResourceVersion}
+	of := looked{s.Generation, ns.ResourceVersion, schedule.Fits(&s.Spec.RunTemplate) == nil}
 	if is, known := mem.known(of, r.Clock.Now()); known {
 		return is, nil
 	}
@@ -243,6 +243,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 type looked struct {
 	generation int64
 	namespace  string // its resourceVersion
+	fits       bool   // who made the schedule counts, too, which is no part of its spec
 }
 
 // known is what was found before, unless the API server is to be asked by now.

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -191,10 +193,7 @@ func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *sched
 	changed := s.DeepCopy()
 	changed.Status = d.Status
 	if !equality.Semantic.DeepEqual(s.Status, d.Status) {
-		if err := r.Client.Status().Update(ctx, changed, fieldOwner); err != nil {
-			return nil, fmt.Errorf("write status of schedule %s: %w", s.Name, err)
-		}
-		return changed, nil
+		return changed, r.writeStatus(ctx, changed)
 	}
 	if len(d.Create) == 0 && len(d.Cancel) == 0 {
 		return s, nil
@@ -206,6 +205,27 @@ func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *sched
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("schedules").GroupResource(), s.Name, errOld)
 	}
 	return s, nil
+}
+
+// writeStatus replaces the status of a schedule, if its resourceVersion is that of the stored one,
+// and gives it its new one. As of runs, the status alone is sent: the cache has not all of a spec,
+// and an API server that cannot make sense of what it is sent forgets who wrote which field.
+func (r *Reconciler) writeStatus(ctx context.Context, s *v1alpha1.Schedule) error {
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Status)
+	if err != nil {
+		return fmt.Errorf("encode status of schedule %s: %w", s.Name, err)
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Schedule"))
+	o.SetNamespace(s.Namespace)
+	o.SetName(s.Name)
+	o.SetUID(s.UID)
+	o.SetResourceVersion(s.ResourceVersion)
+	if err := r.Client.Status().Update(ctx, o, fieldOwner); err != nil {
+		return fmt.Errorf("write status of schedule %s: %w", s.Name, err)
+	}
+	s.ResourceVersion = o.GetResourceVersion()
+	return nil
 }
 
 // memory is what is known of a schedule; nothing of another one that had its name.

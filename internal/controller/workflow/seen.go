@@ -5,7 +5,6 @@ package workflow
 import (
 	"context"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -32,7 +31,6 @@ func (s *Sweeper) unchanged(ctx context.Context, key types.NamespacedName, revis
 	if !ok || last.revisions != revisions {
 		return false
 	}
-	now := &metav1.PartialObjectMetadata{}
-	now.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Workflow"))
-	return s.Client.Get(ctx, key, now) == nil && now.ResourceVersion == last.version
+	now, err := inCache(ctx, s.Client, key)
+	return err == nil && now.ResourceVersion == last.version
 }

@@ -19,7 +19,7 @@ func (b began) Lose(context.Context, []int, func([]int)) {}
 // With --ownership=leader the one that leads notes which Redis it uses, and those that stand by,
 // which may have another one, do not.
 //
-// mutations: Named that is 1 for all, or 0 for the leader, make this fail.
+// mutations: Named that is 1 for all, 0 for the leader, or 1 for it without a name, make this fail.
 func TestWhoLeadsNotesItsRedis(t *testing.T) {
 	o := options{ownership: "leader"}
 	a := newAgreement(o)
@@ -46,8 +46,20 @@ func TestWhoLeadsNotesItsRedis(t *testing.T) {
 	if uses() != 1 {
 		t.Error("who leads does not note its Redis")
 	}
+	if use, err := a.naming().Named(""); use != 0 || err != nil {
+		t.Errorf("of a Redis that takes no name it notes use %d, %v", use, err)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// mutation: Nameless that is the same for both makes this fail.
+func TestOnlyWhoLeadsAloneNeedsNoName(t *testing.T) {
+	for ownership, without := range map[string]bool{"leader": true, ownShards: false} {
+		if of := gateOptions(options{leaderElect: true, ownership: ownership}, identity{}, nil, nil); of.Nameless != without {
+			t.Errorf("%s: a Redis without a name is used: %v", ownership, of.Nameless)
+		}
 	}
 }

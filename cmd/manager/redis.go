@@ -134,9 +134,10 @@ type lead struct {
 // Name implements store.Naming.
 func (l *lead) Name() string { return l.fresh }
 
-// Named implements store.Naming. A process leads once at most.
-func (l *lead) Named(string) (use int64, err error) {
-	if owner := l.owner.Load(); owner != nil && owner.Owns(ownership.Singletons) {
+// Named implements store.Naming. A process leads once at most. A Redis that takes no name yet, as a
+// full one, is used without a note: its data could not be counted again, and it has to get room.
+func (l *lead) Named(name string) (use int64, err error) {
+	if owner := l.owner.Load(); name != "" && owner != nil && owner.Owns(ownership.Singletons) {
 		return 1, nil
 	}
 	return 0, nil
@@ -147,6 +148,7 @@ func gateOptions(o options, self identity, figures *lockmgr.Metrics, of *store.M
 		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: ctrl.Log.WithName("admission"),
 		Metrics: of, Explain: lockmgr.Explain,
 		Installation: self.installation, Home: self.home, HomeGone: self.homeGone, TakeOver: o.nats.takeOver,
+		Nameless: !o.shards(),
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			figures.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},

@@ -85,6 +85,7 @@ func (k *Keeper) renew(ctx context.Context, lease *ownLease) error {
 	case err != nil:
 		outcome = outcomeError
 	default:
+		k.opts.Redis.renewed(sent)
 		k.apply(func(m *rules.Member, now rules.Time) { m.Renewed(sent, now) })
 		k.mu.Lock()
 		k.health.announced = mark.Leaving

@@ -55,6 +55,15 @@ func (r *Record) Since(ctx context.Context, name string, now int64) (since int64
 	return since, nil
 }
 
+// noted is since when the Redis is used that a Lease notes; 0: it does not say so.
+func noted(l *coordinationv1.Lease) int64 {
+	since, err := strconv.ParseInt(l.Annotations[RedisSinceAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return since
+}
+
 // try is Since once. It returns errConflict where somebody else was faster.
 func (r *Record) try(ctx context.Context, name string, now int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
@@ -66,7 +75,7 @@ func (r *Record) try(ctx context.Context, name string, now int64) (int64, error)
 		return 0, fmt.Errorf("read: %w", err)
 	}
 	last := l.Annotations[RedisAnnotation]
-	if since, err := strconv.ParseInt(l.Annotations[RedisSinceAnnotation], 10, 64); err == nil && since > 0 && last == name {
+	if since := noted(l); since > 0 && last == name {
 		return since, nil
 	}
 	metav1.SetMetaDataAnnotation(&l.ObjectMeta, RedisAnnotation, name)

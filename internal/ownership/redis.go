@@ -66,6 +66,8 @@ type Redis struct {
 	others map[string]saying
 	// last is when the last list was sent, and row when the first of an unbroken row was.
 	last, row rules.Time
+	// mine is when the last write of own Lease was sent.
+	mine rules.Time
 	// rival is who says another name; zero: nobody. told: the log said so.
 	rival saying
 	told  string
@@ -187,6 +189,20 @@ func (r *Redis) wrote(said saying, now rules.Time) bool {
 	return true
 }
 
+// renewed notes that own Lease was written, and when that was sent. After a gap the row of lists
+// begins anew, also where no list was sent in it.
+func (r *Redis) renewed(sent rules.Time) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sent-r.mine >= r.lease/2 {
+		r.row = sent
+	}
+	r.mine = sent
+}
+
 // wantsList says whether a list would settle something: none was sent since own Lease says it.
 func (r *Redis) wantsList(last rules.Time) bool {
 	if r == nil {
@@ -231,15 +247,16 @@ func (r *Redis) withdraw(now, long rules.Time, fails bool) bool {
 // heardOf notes what the others say, as a list has it that was sent then. Of a member whose Lease
 // is not there what it said counts until it is gone. That is believed only after an unbroken row of
 // lists for as long as the longest Lease: in an outage of the API server nobody could renew,
-// and who lists first after it must not take the others for gone. It returns whether own Lease
-// is to be written.
+// and who lists first after it must not take the others for gone. Who could not write its own Lease
+// meanwhile knows nothing of whether they could write theirs. It returns whether own Lease is to be
+// written.
 func (r *Redis) heardOf(sent, longest rules.Time, self string, all []saying, gone func(string) bool) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.listed || sent-r.last >= r.lease/2 {
+	if !r.listed || sent-r.last >= r.lease/2 || sent-r.mine >= r.lease/2 {
 		r.row = sent
 	}
 	r.listed, r.last = true, sent

@@ -103,10 +103,12 @@
 //
 // On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found
 // lost, or Redis did not answer a Release. What another process finds lost the leader learns within
-// two seconds: it looks whether the register is lost, or has a wish for a resync. A resync reads
-// what the quotas have, then the cache, so that what the cache has not seen is either new or gone;
-// a live list tells which, once one of them is unknown for 10 s, or very many are: there is
-// something new, or just deleted, in almost every look. Then, per quota, in this order:
+// two seconds: it looks whether the register is lost, or has a wish for a resync. Data that is
+// older than what that process has seen may be open to the leader: so the process closes it
+// for all. A resync reads what the quotas have, then the cache, so that what the cache has not
+// seen is either new or gone; a live list tells which, once one of them is unknown for 10 s,
+// or very many are: there is something new, or just deleted, in almost every look. Then, per
+// quota, in this order:
 //
 //	admitted, not over, no slot               Restore, if a live read says so too
 //	slot or place of a run that is over       Drop; counted as drift

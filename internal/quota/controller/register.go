@@ -40,7 +40,7 @@ func keyOfEntry(entry string) (at store.Key, ok bool) {
 // opened makes a call about a key, and opens the key first if it was never used. If its data was
 // lost the leader is asked for a rebuild, and the answer is the call's *store.RebuildingError.
 func (k *Controller) opened(ctx context.Context, at store.Key, call func() error) error {
-	return toldOf(ctx, k, k.openedIfNew(ctx, at, call))
+	return toldOf(ctx, k, at, k.openedIfNew(ctx, at, call))
 }
 
 // ifUsed makes a call that takes something from a key. Of one that was never used there is nothing
@@ -58,22 +58,37 @@ func ifUsed(ctx context.Context, k *Controller, at store.Key, call func() error)
 	case e != nil && !isClosed(e):
 		return e
 	}
-	return toldOf(ctx, k, err)
+	return toldOf(ctx, k, at, err)
 }
 
-// toldOf has the leader look if an error says that data was lost.
-func toldOf(ctx context.Context, k *Controller, err error) error {
-	if isClosed(err) {
-		k.quota.wish(ctx) // the leader may be another process
-		k.kicks.Kick()
+// toldOf has the leader look if an error says that data of a key was lost. Data that is older than
+// what this process has seen is open to one that has not seen that: so it is closed for all.
+func toldOf(ctx context.Context, k *Controller, at store.Key, err error) error {
+	if !isClosed(err) {
+		return err
 	}
+	if isOlder(err) {
+		_, _ = k.begin(ctx, at) // else whoever asks next does
+	}
+	k.quota.wish(ctx) // the leader may be another process
+	k.kicks.Kick()
 	return err
 }
 
+// isOlder says whether data is older than what this process has seen.
+func isOlder(err error) bool {
+	why, is := errors.AsType[*store.RebuildingError](err)
+	return is && why.Why == store.RebuildOlder
+}
+
 // wish has the leader make a resync, whichever process it is. If the register is lost, too, there
-// is no place for a wish, and the leader sees that by itself.
+// is no place for a wish, and the leader sees that by itself; of one that is older it does so once
+// it is closed for all.
 func (c counts) wish(ctx context.Context) {
-	_, _ = c.ClaimKey(ctx, registerTenant, wishEntry, store.Claim{UID: wishOwner}) // the resync comes in any case, some seconds later
+	_, err := c.ClaimKey(ctx, registerTenant, wishEntry, store.Claim{UID: wishOwner}) // the resync comes in any case, some seconds later
+	if isOlder(err) {
+		_, _ = c.BeginRebuildKeys(ctx, registerTenant) // else whoever wishes next does
+	}
 }
 
 // wishOnce is one wish for a run that waits until a reservation ends, however often it asks: no new

@@ -117,7 +117,7 @@ func (w *world) until(what string, done func() bool) {
 func (w *world) instance() *instance { w.t.Helper(); return w.instanceOf("") }
 
 // instanceOf starts a process of an installation.
-func (w *world) instanceOf(installation string) *instance {
+func (w *world) instanceOf(installation string, change ...func(*store.Options)) *instance {
 	w.t.Helper()
 	k := &instance{w: w, calls: &calls{n: map[string]int{}}, drift: prometheus.NewRegistry()}
 	r := redis.NewClient(&redis.Options{
@@ -126,8 +126,12 @@ func (w *world) instanceOf(installation string) *instance {
 	})
 	r.AddHook(hook{k})
 	w.t.Cleanup(func() { _ = r.Close() })
+	of := store.Options{Metrics: store.NewMetrics(k.drift, 0), Timeout: patience, Installation: installation}
+	for _, f := range change {
+		f(&of)
+	}
 	k.Controller = New(Options{
-		Gate:   store.New(r, store.Options{Metrics: store.NewMetrics(k.drift, 0), Timeout: patience, Installation: installation}),
+		Gate:   store.New(r, of),
 		Client: k.cache(), Live: k.api(w.client), Clock: w.clock,
 		Wake: func(name types.NamespacedName) {
 			k.mu.Lock()

@@ -161,7 +161,7 @@ func readNames(ctx context.Context, g *Store, claims bool, home string) (names, 
 	if g.opts.Naming != nil {
 		name = g.opts.Naming.Name()
 	}
-	got, err := installationScript.Run(ctx, g.client, keys, g.opts.Installation, g.opts.TakeOver, claims, g.opts.Home, home, name).StringSlice()
+	got, err := installationScript.Run(ctx, g.client, keys, g.opts.Installation, g.opts.TakeOver, claims, g.opts.Home, home, name, g.opts.Nameless).StringSlice()
 	if err != nil {
 		return names{}, g.opts.Explain(err)
 	}

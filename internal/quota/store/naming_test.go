@@ -5,6 +5,7 @@ package store
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -98,5 +99,34 @@ func TestAFullRedisIsLookedAtAllTheSame(t *testing.T) {
 	for _, own := range []string{"a", "flow"} { // nothing has it taken away again once it was done
 		over := func(o *Options) { o.TakeOver = own }
 		must(t, Own(t.Context(), s.of("a", at("flow"), withNaming(n), over)), "the look of one with --nats-take-over of its own name")
+	}
+}
+
+// A Redis that was full before it had a name, as at the first start of a version with names. Who
+// leads alone needs none, and goes on, until it can be written. Where replicas share runs it is
+// refused: nobody could tell it from another one.
+// mutations: installation.lua that gives up where the name is refused, or that answers a name which
+// it could not write, make this fail.
+func TestAFullRedisWithoutANameIsUsedByWhoNeedsNone(t *testing.T) {
+	client := testClient(t, redistest.Start(t).Addr())
+	s := newShared(t, client)
+	must(t, Own(t.Context(), s.of("a", at("flow"))), "a version without names")
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "make it full")
+	for _, place := range []func(*Options){at(""), at("flow")} {
+		n := &naming{gives: "ours"}
+		must(t, Own(t.Context(), s.of("a", place, withNaming(n), func(o *Options) { o.Nameless = true })), "who leads")
+		if !slices.Equal(n.told, []string{""}) {
+			t.Errorf("it was told %q", n.told)
+		}
+		shares := &naming{gives: "ours"}
+		if err := Own(t.Context(), s.of("a", place, withNaming(shares))); err == nil || !strings.Contains(err.Error(), "OOM") || len(shares.told) != 0 {
+			t.Errorf("who shares runs: %v, told %q", err, shares.told)
+		}
+	}
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err(), "give it room")
+	n := &naming{gives: "ours", uses: "ours"}
+	must(t, Own(t.Context(), s.of("a", at("flow"), withNaming(n), func(o *Options) { o.Nameless = true })), "once there is room")
+	if got := client.Get(t.Context(), nameName).Val(); got != "ours" {
+		t.Errorf("it is called %q", got)
 	}
 }

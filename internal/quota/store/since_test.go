@@ -102,7 +102,7 @@ func TestAMoveBackGivesNoLockTwice(t *testing.T) {
 			}
 			back := a
 			if usesA.use++; begins {
-				back, usesA = l.replica(first, "A")
+				back, _ = l.replica(first, "A")
 			}
 			state, err := takes(t, back, "r3")
 			if r, ok := errors.AsType[*RebuildingError](err); !ok || r.Why != RebuildOlder {

@@ -144,6 +144,9 @@ type Options struct {
 	TakeOver string
 	// Naming has the replicas use one Redis; nil: nobody looks which one it is.
 	Naming Naming
+	// Nameless has a Redis be used that takes no name now, as a full one: what frees room in it
+	// must go on. It is for who needs no name, since one process at a time drives all runs.
+	Nameless bool
 	// Since says since when the Redis of that name is the one in use without another one in
 	// between, in ms of its clock. It is asked before each usage of Naming, and keeps the answer
 	// outside of all Redis; now is the answer where another one was used last. Data that is older

@@ -5,6 +5,7 @@
 -- Where the one to take over is named, or none, who asks is from now on. A namespace of another installation is none: versions from before it change the
 -- name alone. Returns who is named before, '' for none, and now; where its operators were, and are now; and the name of this Redis, '' for none, which only
 -- its own operators may give it.
+-- ARGV[7] is '1' where it is to be used without a name as long as it takes none.
 -- It writes only what changes: a Redis that takes no writes now, as a full one, is looked at all the same.
 local before, now = redis.call('GET', KEYS[1]) or '', ''
 if before == ARGV[2] and before ~= '' or before == '' and ARGV[3] == '1' then
@@ -21,8 +22,9 @@ end
 local function called()
   local name = redis.call('GET', KEYS[3]) or ''
   if name == '' and ARGV[6] ~= '' then
-    redis.call('SET', KEYS[3], ARGV[6])
-    name = ARGV[6]
+    local set = ARGV[7] == '1' and redis.pcall or redis.call
+    local refused = set('SET', KEYS[3], ARGV[6]).err
+    name = refused and '' or ARGV[6]
   end
   return name
 end

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// unheardTime is for how long a step that was refused counts as what ends while its run does not
-	// hear of it: its replica may be behind. A run that is frozen, or suspended, never does.
+	// unheardTime is for how long a step that was refused counts as what ends while its run does
+	// not hear of it: its replica may be behind. A run that is frozen, or suspended, never does.
 	unheardTime = 5 * time.Minute
 	// hearTime is how long a run usually takes to hear of a refusal, at most.
 	hearTime = 5 * time.Second

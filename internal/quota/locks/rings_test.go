@@ -197,8 +197,8 @@ func hubStatus(items, failed int, fence int64) *v1alpha1.WorkflowRunStatus {
 }
 
 // A run is in several rings, and the refusal of its item ends one of them. Its status says soon
-// that it goes on, and the next ring is ended then: not half a minute later. Until then the next look is
-// asked for, though this one refuses nobody.
+// that it goes on, and the next ring is ended then: not half a minute later. Until then the next
+// look is asked for, though this one refuses nobody.
 //
 // mutations: ending that remembers whose run goes on, and endRings that asks for no look where what
 // was refused hides a ring.

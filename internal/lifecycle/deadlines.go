@@ -37,7 +37,7 @@ func endDeleted(d *draft) {
 // passDeadlines ends a run that took too long since it was admitted, or waited too long before; and
 // one whose finally steps took too long.
 func passDeadlines(d *draft) {
-	switch at := status.StepsEnd(d.run, &d.st); {
+	switch at := stepsEnd(d); {
 	case d.answers.runTimedOut(at, answerable{
 		workers: func() bool { return anyAnswerable(d) },
 		signals: func() bool { return lacksSignals(d, at) },
@@ -46,6 +46,15 @@ func passDeadlines(d *draft) {
 	default:
 		passQueueDeadline(d)
 	}
+}
+
+// stepsEnd is status.StepsEnd. A run that cleans up, and does not have the revision that it follows,
+// has no such end: how long its clean-up may take is in the revision.
+func stepsEnd(d *draft) time.Time {
+	if d.st.Ending != nil && d.in.Template.Missing != "" {
+		return time.Time{}
+	}
+	return status.StepsEnd(d.run, &d.st)
 }
 
 // endOutOfTime ends spec.steps at activeDeadlineSeconds, or the finally steps at theirs.

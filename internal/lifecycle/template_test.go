@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
@@ -142,6 +143,66 @@ func TestTemplate_APatientRunWaitsUntilItIsCancelled(t *testing.T) {
 	run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	if d := decideTemplate(run, epoch.Add(time.Hour), waits); d.Status.Phase != v1alpha1.RunCancelled {
 		t.Errorf("cancelled: %s", d.Status.Phase)
+	}
+}
+
+// A run that cleans up, and cannot have its revision for now, does not know how long that may take.
+// It ended after the 300 seconds of a template that says nothing of it.
+//
+// mutation: stepsEnd that does not look whether the revision is there.
+func TestTemplate_ACleanUpWithoutItsRevisionHasItsTime(t *testing.T) {
+	at := epoch.Add(400 * time.Second)
+	for name, c := range map[string]struct {
+		t     Template
+		adapt func(*v1alpha1.WorkflowRun)
+		in    Input
+		want  string
+	}{
+		"it is there":               {want: "Cancelled/Cancelled"},
+		"it is refused":             {t: Template{Missing: "it cannot be had", Patient: true}},
+		"it is gone":                {t: Template{Missing: "it was deleted"}},
+		"it is gone, with the lock": {t: Template{Missing: "it was deleted"}, in: Input{Lock: held(1)}, want: "Cancelled/Cancelled"},
+		"it is refused, and it is cancelled": {
+			t: Template{Missing: "it cannot be had", Patient: true}, adapt: func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownCancel },
+		},
+		"it is refused, and it is terminated": {
+			t: Template{Missing: "it cannot be had", Patient: true}, adapt: func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownTerminate }, want: "Cancelled/Terminated",
+		},
+		"it is refused, and it is deleted": {
+			t: Template{Missing: "it cannot be had", Patient: true}, adapt: func(run *v1alpha1.WorkflowRun) { run.DeletionTimestamp = &metav1.Time{Time: at} }, want: "Cancelled/Terminated",
+		},
+		"it is refused, and its parent is terminated": {
+			t: Template{Missing: "it cannot be had", Patient: true}, in: Input{Parent: &Parent{Terminated: true}}, want: "Cancelled/Terminated",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			run.Spec.Finally = []v1alpha1.Step{newStep("tidy")}
+			advance(t, run, epoch)
+			run.Spec.Shutdown = v1alpha1.ShutdownCancel
+			advance(t, run, epoch)
+			if run.Status.Ending == nil {
+				t.Fatalf("it does not clean up: %+v", run.Status)
+			}
+			if run.Spec.Shutdown = ""; c.adapt != nil {
+				c.adapt(run)
+			}
+			if c.t.Missing != "" {
+				run.Spec.WorkflowRef, run.Status.Workflow = &v1alpha1.WorkflowReference{Name: "report"}, report1
+				run = WithoutTemplate(run)
+			}
+			if c.in.Run, c.in.Now, c.in.Template = run, at, c.t; c.in.Lock == (Lock{}) {
+				c.in.Lock.State = LockBusy
+			}
+			d := Decide(letIn(c.in))
+			got := ""
+			if Finished(&v1alpha1.WorkflowRun{Status: &d.Status}) {
+				got = outcomeOf(&d.Status)
+			}
+			if got != c.want || c.want == "" && d.Changed {
+				t.Errorf("got %q, want %q; changed: %v", got, c.want, d.Changed)
+			}
+		})
 	}
 }
 

@@ -89,7 +89,7 @@ func boundLockWait(d *draft, w *v1alpha1.LocksWait) {
 // endWaitsInTime ends, where the run is out of time, waits that were over before it was: they were
 // when their time came, and not when somebody looks.
 func endWaitsInTime(d *draft) {
-	end := status.StepsEnd(d.run, &d.st)
+	end := stepsEnd(d)
 	if end.IsZero() || d.now.Before(end) {
 		return // others may be over, too: see timeOut
 	}

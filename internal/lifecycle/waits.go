@@ -40,7 +40,7 @@ func signalFor(d *draft, i int, k *waits.Kind) *Signal {
 	s := &d.st.Steps[i]
 	for n := range d.in.Signals {
 		if by := &d.in.Signals[n]; by.Step == s.Name {
-			if sentAfter(d, by, k.End(&d.plan.Steps[i], s)) || sentAfter(d, by, status.StepsEnd(d.run, &d.st)) {
+			if sentAfter(d, by, k.End(&d.plan.Steps[i], s)) || sentAfter(d, by, stepsEnd(d)) {
 				return nil
 			}
 			return by

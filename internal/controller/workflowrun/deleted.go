@@ -36,11 +36,14 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	if len(gone) == 0 {
 		return nil
 	}
-	r.Liveness.Forget(key)
-	r.Signals.forget(key)
-	r.Templates.Forget(key)
 	for i := range gone {
 		g := &gone[i]
+		if !g.Forgotten { // later, what is known of the name is of another run
+			r.Liveness.Forget(key)
+			r.Signals.forget(key)
+			g.Forgotten = true
+		}
+		r.Templates.Forget(key, g.UID)
 		r.lists.forget(g.UID)
 		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
@@ -71,7 +74,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 var errCleanedLate = errors.New("earlier runs of its name took all the time of the pass")
 
 // takeBack takes back what a deleted run left with stores and workers. After an error the tombstone
-// has what is left.
+// has what is left: others want its slot, also where its jobs cannot be found.
 func (r *Reconciler) takeBack(ctx context.Context, g *results.Tombstone) error {
 	r.Leases.Cache.Drop(ctx, g.UID)
 	if err := r.Holds.ReleaseAll(ctx, &g.Holds); err != nil {
@@ -79,10 +82,7 @@ func (r *Reconciler) takeBack(ctx context.Context, g *results.Tombstone) error {
 	}
 	r.Ahead.Forget(g.UID)
 	r.Batches.Settler.Gone(ctx, g.UID)
-	if err := r.findJobs(ctx, g); err != nil {
-		return err
-	}
-	if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
+	if err := errors.Join(r.findJobs(ctx, g), r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
 		return err
 	}
 	r.Dispatch.Forget(string(g.UID))

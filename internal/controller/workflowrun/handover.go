@@ -168,7 +168,7 @@ func (r *Reconciler) forget(uid types.UID, key types.NamespacedName) {
 	r.memories.forgetIf(key, uid)
 	r.Liveness.Forget(key)
 	r.Signals.forget(key)
-	r.Templates.Forget(key)
+	r.Templates.Forget(key, uid)
 	r.Slots.Forget(uid)
 	r.Ahead.Forget(uid) // if it could not be written
 	r.lists.forget(uid)

@@ -27,8 +27,8 @@ import (
 // resolver gives runs the steps of their Workflows; *templates.Templates does.
 type resolver interface {
 	Of(ctx context.Context, run *v1alpha1.WorkflowRun) (templates.Found, error)
-	// Forget forgets a run that is gone, or that another process drives.
-	Forget(run types.NamespacedName)
+	// Forget forgets a run that is gone, or that another process drives, and no other of its name.
+	Forget(run types.NamespacedName, uid types.UID)
 	WaitingFor(workflow types.NamespacedName) []types.NamespacedName
 }
 
@@ -71,22 +71,21 @@ func asStored(p *pass, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	return &stored
 }
 
-// findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is gone,
-// too, and cannot be had again, package gc finds them.
+// findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is not
+// there package gc finds them: nobody waits to be sure of that.
 func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 	if g.Follows == nil {
 		return nil
 	}
 	is, err := r.Templates.Of(ctx, g.Follows)
-	if errors.Is(err, revisions.ErrGone) && revisions.Refused(err) {
-		r.Templates.Forget(client.ObjectKeyFromObject(g.Follows))
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, revisions.ErrGone) {
 		return err
 	}
-	r.Templates.Forget(client.ObjectKeyFromObject(g.Follows))
-	g.Jobs, g.Follows = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...), nil // they are found
+	if err == nil {
+		g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...)
+	}
+	r.Templates.Forget(client.ObjectKeyFromObject(g.Follows), g.UID)
+	g.Follows = nil // they are found
 	return nil
 }
 

@@ -449,6 +449,54 @@ var _ = Describe("a run that follows a Workflow", func() {
 		Entry("it is deleted, and somebody holds that up", func(*v1alpha1.WorkflowRun) {}, "Cancelled/Terminated", NodeTimeout(patience)),
 	)
 
+	// Its clean-up was over after the 300 seconds of a template that says nothing of it.
+	//
+	// mutation: stepsEnd that does not look whether the revision is there.
+	DescribeTable("ends when it is to end, and not before, though its revision is gone and is refused in its clean-up", func(ctx SpecContext, end func(*v1alpha1.WorkflowRun)) {
+		w := newWorld(ctx)
+		spec := templateOf(step("a"))
+		spec.Template.Finally, spec.Template.FinallyTimeoutSeconds = []v1alpha1.Step{step("tidy")}, 3600
+		wf := w.workflow(ctx, "report", spec)
+		a := w.newReplica(ctx, "a")
+		run := w.following(ctx, "report", "")
+		a.inFlight(ctx, run, 1)
+		now := w.get(ctx, run)
+		now.Spec.Shutdown = v1alpha1.ShutdownCancel
+		Expect(w.client.Update(ctx, now)).To(Succeed())
+		a.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return now.Status.Ending != nil && len(lifecycle.InFlight(now)) == 1
+		})
+		a.kill(ctx)
+		w.dropLock(ctx, run)
+		w.deleteRevision(ctx, "report", revisionOf(wf))
+		w.inTheWay(ctx, wf)
+		b := w.newReplica(ctx, "b")
+		for range 3 {
+			w.clock.Step(200 * time.Second)
+			_, err := b.pass(ctx, run)
+			Expect(err).To(MatchError(ContainSubstring("is in the way")))
+		}
+		now = w.get(ctx, run)
+		Expect(lifecycle.Finished(now)).To(BeFalse(), "it has time for its clean-up")
+		now.Finalizers = []string{"example.com/held"}
+		end(now)
+		Expect(w.client.Update(ctx, now)).To(Succeed())
+		if now.Spec.Shutdown == v1alpha1.ShutdownCancel {
+			Expect(w.client.Delete(ctx, now)).To(Succeed())
+		}
+		until(ctx, "it ends", func() bool {
+			b.turn(ctx, run)
+			return lifecycle.Finished(w.get(ctx, run))
+		})
+		now = w.get(ctx, run)
+		Expect(endOf(now)).To(Equal("Cancelled/Terminated"))
+		now.Finalizers = nil
+		Expect(w.client.Update(ctx, now)).To(Succeed())
+	},
+		Entry("it is terminated", func(run *v1alpha1.WorkflowRun) { run.Spec.Shutdown = v1alpha1.ShutdownTerminate }, NodeTimeout(patience)),
+		Entry("it is deleted, and somebody holds that up", func(*v1alpha1.WorkflowRun) {}, NodeTimeout(patience)),
+	)
+
 	// mutation: lost that believes at once ends the run as WorkflowNotFound.
 	It("goes on, though the API server says once that its revision is not there", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -478,6 +526,57 @@ var _ = Describe("a run that follows a Workflow", func() {
 		b.deleteRun(ctx, run)
 		b.mustPass(ctx, run)
 		Expect(b.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
+	}, NodeTimeout(patience))
+
+	// Its tombstone doubted its revision in each pass anew, for as long as the process lived.
+	//
+	// mutation: findJobs that gives a doubt back as an error.
+	It("is taken back when it is deleted, though its revision is gone for good", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		wf, run := w.withoutItsRevision(ctx)
+		w.change(ctx, wf, v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{step("other")}})
+		b := w.newReplica(ctx, "b")
+		b.deleteRun(ctx, run)
+		b.mustPass(ctx, run)
+		Expect(b.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
+	}, NodeTimeout(patience))
+
+	// mutations: cleanDeleted that forgets what is of the name, in each pass; takeBack that gives no
+	// slot back where the jobs cannot be found.
+	It("gives its slot back, and harms no run of its name, though its revision cannot be read", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		w.limit(ctx, 1)
+		w.workflow(ctx, "report", templateOf(diamond()...))
+		a := w.newReplica(ctx, "a")
+		a.gated(ctx)
+		run := w.following(ctx, "report", "")
+		a.inFlight(ctx, run, 2)
+		a.kill(ctx)
+		w.dropLock(ctx, run)
+		b := w.newReplica(ctx, "b")
+		b.gated(ctx)
+		live := interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*appsv1.ControllerRevision); is {
+				return apierrors.NewForbidden(appsv1.Resource("controllerrevisions"), key.Name, errTest)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+		b.Templates = templates.New(live, &revisions.Store{Live: live, Client: b.Client, Owner: FieldOwner}, b.Clock, templates.MaxBytes)
+		b.deleteRun(ctx, run)
+		_, err := b.pass(ctx, run)
+		Expect(err).To(MatchError(ContainSubstring(errTest.Error())))
+		other := w.create(ctx, []v1alpha1.Step{step("a")})
+		Expect(b.finish(ctx, other).Status.Phase).To(Equal(v1alpha1.RunSucceeded), "the slot is free")
+
+		again := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: run.Name}}
+		again.Spec.WorkloadClass, again.Spec.WorkflowRef = w.ns, &v1alpha1.WorkflowReference{Name: "nowhere"}
+		Expect(w.client.Create(ctx, again)).To(Succeed())
+		for range 30 {
+			w.clock.Step(5 * time.Second)
+			_, _ = b.pass(ctx, again)
+		}
+		Expect(endOf(w.get(ctx, again))).To(Equal("Failed/WorkflowNotFound"))
+		Expect(b.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(HaveLen(1), "its jobs are looked for still")
 	}, NodeTimeout(patience))
 
 	It("leaves no job behind when it is deleted", func(ctx SpecContext) {

@@ -95,7 +95,7 @@ func New(o Options) *Controller {
 	o = o.withDefaults()
 	return &Controller{
 		quota: counts{o.Gate}, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
-		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
+		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Doubts: resyncs.NewDoubts(o.Clock), Name: annotationRebuilt, Log: o.Log},
 		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
 		kicks:  resyncs.NewKicks(), names: map[types.UID]types.NamespacedName{}, wished: map[types.UID]bool{}, suspects: map[holding]time.Time{},
 	}

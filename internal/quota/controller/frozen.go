@@ -22,7 +22,7 @@ var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // unmarked is a run that waits and may not be marked, because of cause, as it is now. It is nil if
 // the run is gone.
 func unmarked(ctx context.Context, r *rebuilding, run fact, cause error) (*fact, error) {
-	now, err := r.read(ctx, run.name, run.uid)
+	now, err := readSurely(ctx, r.Controller, run.name, run.uid)
 	if err != nil || now == nil || now.uid != run.uid {
 		return nil, err
 	}

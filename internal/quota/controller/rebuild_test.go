@@ -8,11 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
@@ -394,5 +397,88 @@ func TestARebuildCountsTheRunsOfAllPages(t *testing.T) {
 	must(t, err)
 	if len(b.Slots) != len(in) {
 		t.Errorf("%d slots are taken, want %d", len(b.Slots), len(in))
+	}
+}
+
+// stepping lets the clock run while something waits by it, and returns its outcome.
+func (w *world) stepping(do func() error) (err error) {
+	w.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	w.until("it ends", func() bool {
+		select {
+		case err = <-done:
+			return true
+		default:
+			if w.clock.HasWaiters() {
+				w.clock.Step(100 * time.Millisecond)
+			}
+			return false
+		}
+	})
+	return err
+}
+
+// A run that is deleted while it is marked, as a tenant may do with thousands, ended the rebuild for
+// all: the watch does not know at once.
+//
+// mutations: a Marker without Doubts, or an unmarked that does not wait for them.
+func TestARebuildGoesOnWhereARunIsDeletedMeanwhile(t *testing.T) {
+	for name, frozen := range map[string]bool{"it is marked": false, "it may not be marked": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.policy("batch", 1)
+			w.boss.looks()
+			gone, holder := w.write(w.run("gone"), func(st *v1alpha1.WorkflowRunStatus) { st.Tenant = tenant }), w.write(w.run("holder"), admittedUnder("batch"))
+			w.server.FlushAll()
+			w.boss.freeze()
+			if frozen {
+				w.boss.frozen = map[string]error{"gone": apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "gone", errors.New("test"))}
+			}
+			gets := 0
+			w.boss.beforeA = func(op string) {
+				switch {
+				case op == "patch" && !frozen, op == "get" && frozen && gets == 1: // after Mark has seen that it is there
+					w.remove(gone)
+				}
+				if op != "get" {
+					return
+				}
+				if gets++; gets == 4 { // the watch tells of it
+					w.boss.stale = nil
+				}
+			}
+			must(t, w.stepping(func() error { _, err := w.boss.resync(w.ctx()); return err }))
+			if gets < 4 {
+				t.Errorf("it was read %d times", gets)
+			}
+			w.boss.beforeA = nil
+			w.holds(runs(holder), nil)
+		})
+	}
+}
+
+// mutations: a restore, or a neverBorn, that ends at the first run that is doubted.
+func TestARunThatIsDoubtedKeepsNothingFromOthers(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 3)
+	w.boss.looks()
+	first, there, last := w.write(w.run("a"), admittedUnder("batch")), w.write(w.run("b"), admittedUnder("batch")), w.write(w.run("c"), admittedUnder("batch"))
+	w.boss.freeze()
+	w.remove(first)
+	w.remove(last)
+	at := store.Key{Policy: "batch", Tenant: tenant}
+	err := w.stepping(func() error { return w.boss.restore(w.ctx(), at, []fact{factOf(first), factOf(there), factOf(last)}) })
+	if !errors.Is(err, resyncs.ErrDoubted) {
+		t.Errorf("restore: %v; want a doubt", err)
+	}
+	w.holds(runs(there), nil)
+	lapsed := map[types.UID]string{first.UID: "default/a", last.UID: "default/c"}
+	for i := range 20 {
+		lapsed[types.UID(fmt.Sprint("never-", i))] = fmt.Sprint("default/never-", i)
+	}
+	gone, err := neverBorn(w.ctx(), w.boss.Controller, lapsed)
+	if len(gone) != 20 || !errors.Is(err, resyncs.ErrDoubted) {
+		t.Errorf("%d are gone, %v; want 20, and a doubt", len(gone), err)
 	}
 }

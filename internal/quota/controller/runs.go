@@ -151,7 +151,15 @@ func (k *Controller) cached(ctx context.Context, name types.NamespacedName) (*fa
 // read is a run as the API server has it; nil if there is none of that name, and the cache does not
 // have the one with that UID either. See resyncs.Read.
 func (k *Controller) read(ctx context.Context, name types.NamespacedName, uid types.UID) (*fact, error) {
-	run, err := resyncs.Read(ctx, k.live, k.client, name, uid)
+	return factOrNone(resyncs.Read(ctx, k.live, k.client, name, uid))
+}
+
+// readSurely is read, for what a doubt of one run would end for others: it waits for the watch.
+func readSurely(ctx context.Context, k *Controller, name types.NamespacedName, uid types.UID) (*fact, error) {
+	return factOrNone(k.marker.Doubts.Read(ctx, k.live, k.client, name, uid))
+}
+
+func factOrNone(run *v1alpha1.WorkflowRun, err error) (*fact, error) {
 	if err != nil || run == nil {
 		return nil, err
 	}

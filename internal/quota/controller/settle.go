@@ -153,18 +153,22 @@ func unknown(v *view, h holdings, all map[store.Key]findings) (uids []types.UID,
 }
 
 // neverBorn is which of these runs do not exist, by live reads. One that is created after all
-// claims its key, for good. After a read that fails the others are for the next resync: each may
-// take its time to fail.
-func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) (map[types.UID]bool, error) {
-	gone := map[types.UID]bool{}
+// claims its key, for good. One that is doubted is for the next resync. After a read that fails so
+// are the others: each may take its time to fail.
+func neverBorn(ctx context.Context, k *Controller, lapsed map[types.UID]string) (gone map[types.UID]bool, doubted error) {
+	gone = map[types.UID]bool{}
 	for uid, name := range lapsed {
 		run, err := k.read(ctx, nameOf(name), uid)
-		if err != nil {
-			return gone, err
+		switch {
+		case errors.Is(err, resyncs.ErrDoubted):
+			doubted = err // one stands for all: there may be thousands
+		case err != nil:
+			return gone, errors.Join(doubted, err)
+		default:
+			gone[uid] = run == nil || run.uid != uid
 		}
-		gone[uid] = run == nil || run.uid != uid
 	}
-	return gone, nil
+	return gone, doubted
 }
 
 // suspect remembers since when live runs have something where they do not wait, or that they do not
@@ -244,26 +248,29 @@ func (k *Controller) giveAll(ctx context.Context, at store.Key, l store.Limits) 
 	}
 }
 
-// restore gives slots to runs that are admitted and not over, as they are now.
-func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) error {
+// restore gives slots to runs that are admitted and not over, as they are now. One that is doubted
+// has its slot with the next resync, and keeps none of the others from theirs.
+func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) (doubted error) {
 	var there []store.Member
 	for _, run := range missing {
-		now, err := k.read(ctx, run.name, run.uid)
-		if err != nil {
+		now, err := readSurely(ctx, k, run.name, run.uid)
+		switch {
+		case errors.Is(err, resyncs.ErrDoubted):
+			doubted = err
+		case err != nil:
 			return err
-		}
-		if now != nil && now.uid == run.uid && now.under(at) {
+		case now != nil && now.uid == run.uid && now.under(at):
 			there = append(there, now.member())
 		}
 	}
 	if len(there) == 0 {
-		return nil
+		return doubted
 	}
 	err := k.opened(ctx, at, func() error { return k.quota.Restore(ctx, at, there) })
 	if err != nil {
 		return fmt.Errorf("restore slots: %w", err)
 	}
-	return nil
+	return doubted
 }
 
 // taking is how something is taken from live runs.

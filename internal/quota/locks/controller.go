@@ -94,7 +94,7 @@ func New(o Options) *Controller {
 	}
 	return &Controller{
 		store: o.Store, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
-		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
+		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Doubts: resyncs.NewDoubts(o.Clock), Name: annotationRebuilt, Log: o.Log},
 		kicks:  resyncs.NewKicks(), idle: map[string]time.Time{}, refusals: map[types.UID]time.Time{},
 	}
 }

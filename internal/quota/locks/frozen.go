@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/revisions"
 )
@@ -31,7 +30,7 @@ var errNewer = errors.New("it needs a newer operator, and this one does not writ
 //
 // Errors: cause, if the locks are not known: no lock is given on doubt. Those of reading the run.
 func unmarked(ctx context.Context, c *Controller, run fact, cause error) (*fact, []store.Holding, error) {
-	o, err := resyncs.Read(ctx, c.live, c.client, run.name, run.uid)
+	o, err := c.marker.Doubts.Read(ctx, c.live, c.client, run.name, run.uid)
 	if err != nil || o == nil {
 		return nil, nil, err
 	}

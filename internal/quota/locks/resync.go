@@ -296,11 +296,16 @@ func asksAgain(v *view, w store.Waiter, changed map[string]bool) bool {
 	return false
 }
 
-// restore enters what runs hold by their status, as they are now.
-func (c *Controller) restore(ctx context.Context, v *view, missing []string) error {
+// restore enters what runs hold by their status, as they are now. What one holds that is doubted is
+// for the next resync, and keeps none of the others from theirs.
+func (c *Controller) restore(ctx context.Context, v *view, missing []string) (doubted error) {
 	for _, ticket := range missing {
 		uid := uidOf(ticket)
-		run, err := resyncs.Read(ctx, c.live, c.client, v.runs[uid].name, uid)
+		run, err := c.marker.Doubts.Read(ctx, c.live, c.client, v.runs[uid].name, uid)
+		if errors.Is(err, resyncs.ErrDoubted) {
+			doubted = err
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -315,7 +320,7 @@ func (c *Controller) restore(ctx context.Context, v *view, missing []string) err
 			c.metrics.missing.Add(float64(added)) // it may have been granted since the snapshot
 		}
 	}
-	return nil
+	return doubted
 }
 
 // gone is which of the tickets are of runs that do not exist. Runs are listed, live, only when

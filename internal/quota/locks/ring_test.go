@@ -4,6 +4,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -12,11 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/testenv/onebyone"
 )
@@ -305,5 +309,44 @@ func TestARingByWayOfASemaphoreOfALaterPageIsFound(t *testing.T) {
 	}
 	if refused != 1 {
 		t.Errorf("%d steps are refused, want 1", refused)
+	}
+}
+
+// mutation: a restore that ends at the first run that is doubted.
+func TestARunThatIsDoubtedKeepsNoHoldFromOthers(t *testing.T) {
+	s := newSite(t)
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	v, tickets := &view{runs: map[types.UID]fact{}}, []string(nil)
+	for i, name := range []string{"a", "b", "c"} {
+		run := s.run(name, nil)
+		run.Status = &v1alpha1.WorkflowRunStatus{Locks: []v1alpha1.LockHold{{Name: "mutex:" + s.ns + "/" + name, Permits: 1, Fence: int64(i) + 1}}}
+		must(t, s.client.Status().Update(t.Context(), run))
+		v.runs[run.UID], tickets = factOf(run), append(tickets, string(run.UID))
+	}
+	r.live = interceptor.NewClient(s.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if key.Name != "b" {
+			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	done := make(chan error, 1)
+	go func() { done <- r.restore(t.Context(), v, tickets) }()
+	s.until("the holds are restored", func() bool {
+		select {
+		case err := <-done:
+			if !errors.Is(err, resyncs.ErrDoubted) {
+				t.Errorf("%v; want a doubt", err)
+			}
+			return true
+		default:
+			if s.clock.HasWaiters() {
+				s.clock.Step(100 * time.Millisecond)
+			}
+			return false
+		}
+	})
+	if n := testutil.ToFloat64(r.metrics.missing); n != 1 {
+		t.Errorf("%v holds were missing; want that of b", n)
 	}
 }

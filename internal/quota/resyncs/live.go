@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -40,4 +43,66 @@ func Read(ctx context.Context, live, cache client.Reader, name types.NamespacedN
 		return nil, fmt.Errorf("read run %s: %w", name, ErrDoubted)
 	}
 	return nil, nil //nolint:nilnil // that there is none is an answer
+}
+
+const (
+	// doubtTime is for how long a watch may have nothing new to say of runs that are doubted: it
+	// tells of a deletion within a second or so, and a server that is ill may be for longer.
+	doubtTime = 2 * time.Second
+	// doubtPause is the wait before a run that is doubted is read again.
+	doubtPause = 100 * time.Millisecond
+)
+
+// Doubts reads runs for work that an ErrDoubted of one of them would end for all: it waits for the
+// watch. Where a watch has nothing new for two seconds all that are doubted are given up, those
+// that come within two more at once: a thousand of them take no longer than one. Safe for
+// concurrent use.
+type Doubts struct {
+	clock clock.Clock
+
+	mu    sync.Mutex
+	until time.Time // when those that are doubted are given up
+}
+
+// NewDoubts makes one that waits by a clock.
+func NewDoubts(c clock.Clock) *Doubts { return &Doubts{clock: c} }
+
+// Read is the function Read, which is asked again while it doubts. nil Doubts do not wait.
+func (d *Doubts) Read(ctx context.Context, live, cache client.Reader, name types.NamespacedName, uid types.UID) (*v1alpha1.WorkflowRun, error) {
+	run, err := Read(ctx, live, cache, name, uid)
+	if d == nil || !errors.Is(err, ErrDoubted) {
+		return run, err
+	}
+	for own := d.clock.Now().Add(doubtTime); d.clock.Now().Before(d.end(own)); {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-d.clock.After(doubtPause):
+		}
+		if run, err = Read(ctx, live, cache, name, uid); !errors.Is(err, ErrDoubted) {
+			d.cleared()
+			return run, err
+		}
+	}
+	return nil, err
+}
+
+// end is when a run that is doubted is given up: with all others, and at its own time at the latest.
+func (d *Doubts) end(own time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := d.clock.Now(); now.Sub(d.until).Abs() >= doubtTime {
+		d.until = now.Add(doubtTime) // the first one, or the clock was set
+	}
+	if own.Before(d.until) {
+		return own
+	}
+	return d.until
+}
+
+// cleared notes that the watch gets on.
+func (d *Doubts) cleared() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until = d.clock.Now().Add(doubtTime)
 }

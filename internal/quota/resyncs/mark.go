@@ -41,6 +41,8 @@ type Marker struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
+	// Doubts waits for the watch where a run that cannot be marked may not be gone; nil: nobody does.
+	Doubts *Doubts
 	// Name is that of the annotation.
 	Name string
 	// Log is told of runs that cannot be written.
@@ -58,7 +60,7 @@ type Marker struct {
 // was prepared for it. What a write of status is refused that changes nothing, any other is refused
 // as well. And where a label finds no room the first status of a run, which is larger, finds none.
 //
-// Errors: those of the API server, ErrDoubted. The run may be marked, unless it is Refused: then
+// Errors: those of the API server, and ErrDoubted, once Doubts has waited. The run may be marked, unless it is Refused: then
 // nobody may change it for now, and what was prepared for it may be written later.
 func (m Marker) Mark(ctx context.Context, name types.NamespacedName, uid types.UID, id string) (*v1alpha1.WorkflowRun, error) {
 	var err error
@@ -135,7 +137,7 @@ func (m Marker) turn(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 
 // read is a run as the API server has it; nil if it is gone.
 func (m Marker) read(ctx context.Context, name types.NamespacedName, uid types.UID) (*v1alpha1.WorkflowRun, error) {
-	run, err := Read(ctx, m.Live, m.Client, name, uid)
+	run, err := m.Doubts.Read(ctx, m.Live, m.Client, name, uid)
 	if err != nil || run == nil || run.UID != uid {
 		return nil, err // that it is gone is an answer
 	}

@@ -29,6 +29,9 @@ type Tombstone struct {
 	Holding *slots.Holding
 	// Holds is what it has of locks across runs, or waits for, as far as this process knows.
 	Holds holds.State
+	// Forgotten says that what this process watched for it, by its name, is watched no more: from
+	// then on that is of another run of the name.
+	Forgotten bool
 }
 
 func entomb(run *v1alpha1.WorkflowRun) Tombstone {

@@ -67,7 +67,7 @@ type Found struct {
 }
 
 // Of finds what a run follows. Its error is one of the API server, or what is not believed yet:
-// nothing is known then. That something is missing is believed once it was missing for some
+// nothing is known then. It is a revisions.ErrGone where a pinned revision is not there. That something is missing is believed once it was missing for some
 // seconds: a run would end for good by one wrong answer.
 func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, error) {
 	ref := run.Spec.WorkflowRef
@@ -75,12 +75,12 @@ func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, e
 	case ref == nil:
 		return Found{Run: run}, nil
 	case lifecycle.Finished(run):
-		t.Forget(client.ObjectKeyFromObject(run))
+		t.Forget(client.ObjectKeyFromObject(run), run.UID)
 		return Found{Run: run}, nil
 	case run.Status != nil && run.Status.Workflow != nil:
 		return t.pinned(ctx, run, *run.Status.Workflow)
 	}
-	t.waiting.note(client.ObjectKeyFromObject(run), types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}) // before it is read
+	t.waiting.note(client.ObjectKeyFromObject(run), run.UID, types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}) // before it is read
 	w, err := t.workflow(ctx, run.Namespace, ref.Name)
 	switch {
 	case err != nil:
@@ -101,10 +101,10 @@ func (t *Templates) missed(run *v1alpha1.WorkflowRun, is Found) Found {
 	return t.wait(is, doubtPause)
 }
 
-// Forget forgets a run that is gone, or that another process drives.
-func (t *Templates) Forget(run types.NamespacedName) {
-	t.waiting.forget(run)
-	t.doubts.forget(run)
+// Forget forgets a run that is gone, or that another process drives, and no other of its name.
+func (t *Templates) Forget(run types.NamespacedName, uid types.UID) {
+	t.waiting.forget(run, uid)
+	t.doubts.forget(uid)
 }
 
 // WaitingFor are the runs that wait for a Workflow.
@@ -150,7 +150,7 @@ func (t *Templates) workflow(ctx context.Context, namespace, name string) (*v1al
 
 // pinned is a run whose revision is in status.
 func (t *Templates) pinned(ctx context.Context, run *v1alpha1.WorkflowRun, r v1alpha1.WorkflowRevision) (Found, error) {
-	t.waiting.forget(client.ObjectKeyFromObject(run))
+	t.waiting.forget(client.ObjectKeyFromObject(run), run.UID)
 	c, err := t.load(ctx, run.Namespace, r)
 	var refused error
 	if errors.Is(err, revisions.ErrGone) {
@@ -164,7 +164,7 @@ func (t *Templates) pinned(ctx context.Context, run *v1alpha1.WorkflowRun, r v1a
 	case refused != nil || c == nil:
 		return t.lost(run, r, refused)
 	}
-	t.doubts.forget(client.ObjectKeyFromObject(run))
+	t.doubts.forget(run.UID)
 	return found(run, c), nil
 }
 
@@ -227,7 +227,7 @@ func (t *Templates) resolve(ctx context.Context, run *v1alpha1.WorkflowRun, w *v
 	if errors.Is(err, revisions.ErrGone) {
 		return t.missed(run, missing(run, "spec.workflowRef.revision: Workflow %s has no revision %s", w.Name, run.Spec.WorkflowRef.Revision)), nil
 	}
-	t.doubts.forget(client.ObjectKeyFromObject(run))
+	t.doubts.forget(run.UID)
 	if revisions.Refused(err) {
 		return t.wait(missing(run, "spec.workflowRef: the revision of Workflow %s cannot be kept; %v", w.Name, err), refusedPause), nil
 	}

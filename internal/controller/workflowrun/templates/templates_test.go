@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -185,8 +186,11 @@ func TestOf_ARevisionIsNotGoneByOneAnswer(t *testing.T) {
 	look(0, true)
 	look(doubtLasts+time.Second, false) // it may have been there meanwhile
 	look(doubtTime, true)
-	templates.Forget(key)
+	templates.Forget(key, "another")
+	look(0, true)
+	templates.Forget(key, run.UID)
 	look(0, false)
+	templates.Forget(key, run.UID)
 	run.UID = "another"
 	look(doubtTime, false)
 	w := report("")
@@ -203,6 +207,44 @@ func TestOf_ARevisionIsNotGoneByOneAnswer(t *testing.T) {
 	}
 	if n := len(templates.doubts.runs); n != 0 {
 		t.Errorf("%d runs are doubted", n)
+	}
+}
+
+// A tombstone and a run of its name had the doubt of the other begin anew, without an end.
+//
+// mutations: doubts, or those that wait, by the name alone; doubts that are kept for good of runs
+// that nobody forgets.
+func TestOf_RunsOfOneNameHaveDoubtsOfTheirOwn(t *testing.T) {
+	templates, _, clock, run := gone(t)
+	run.UID = "first"
+	next := following("", `{"region":"eu"}`)
+	next.UID, next.Spec.WorkflowRef.Name = "next", "nowhere"
+	look := func(lost bool) {
+		t.Helper()
+		if _, err := templates.Of(t.Context(), run); (err == nil) != lost {
+			t.Errorf("%v; want that it is lost: %t", err, lost)
+		}
+		if is, err := templates.Of(t.Context(), next); err != nil || is.Template.Patient == lost {
+			t.Errorf("the next one: %+v, %v; want that it is lost: %t", is.Template, err, lost)
+		}
+	}
+	clock.SetTime(time.Unix(3600, 0))
+	look(false)
+	clock.SetTime(clock.Now().Add(doubtTime))
+	look(true)
+	key, nowhere := client.ObjectKeyFromObject(run), client.ObjectKey{Namespace: "team", Name: "nowhere"}
+	templates.Forget(key, run.UID)
+	if waiting := templates.WaitingFor(nowhere); len(waiting) != 1 {
+		t.Errorf("%v wait; want the next run", waiting)
+	}
+	next.UID, next.Spec.WorkflowRef.Name = "third", "elsewhere"
+	third, err := templates.Of(t.Context(), next)
+	if waiting := templates.WaitingFor(nowhere); err != nil || len(waiting) != 0 || !third.Template.Patient {
+		t.Errorf("%+v, %v; %v wait for a Workflow that nobody follows any more", third.Template, err, waiting)
+	}
+	clock.SetTime(clock.Now().Add(2 * doubtLasts))
+	if _, err := templates.Of(t.Context(), run); err == nil || len(templates.doubts.runs) != 1 {
+		t.Errorf("%v; of %d runs there are doubts, and of one they say something", err, len(templates.doubts.runs))
 	}
 }
 
@@ -245,7 +287,7 @@ func TestOf_AWorkflowIsNotGoneByOneAnswer(t *testing.T) {
 	templates := New(c, store, clock, MaxBytes)
 	for name, ref := range map[string]v1alpha1.WorkflowReference{"no Workflow": {Name: "other"}, "no revision": {Name: "report", Revision: "0c1f"}} {
 		run := following("", `{"region":"eu"}`)
-		run.Name, run.Spec.WorkflowRef, run.CreationTimestamp = ref.Name, &ref, metav1.Unix(0, 0)
+		run.Name, run.UID, run.Spec.WorkflowRef, run.CreationTimestamp = ref.Name, types.UID(ref.Name), &ref, metav1.Unix(0, 0)
 		is, err := templates.Of(t.Context(), run)
 		if err != nil || is.Template.Missing == "" || !is.Template.Patient || !is.RetryAt.Equal(clock.Now().Add(doubtPause)) {
 			t.Errorf("%s, at first: %+v at %s, %v", name, is.Template, is.RetryAt, err)

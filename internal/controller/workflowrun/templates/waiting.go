@@ -12,28 +12,43 @@ import (
 type waiting struct {
 	mu   sync.Mutex
 	runs map[types.NamespacedName]map[types.NamespacedName]bool // by Workflow
-	on   map[types.NamespacedName]types.NamespacedName          // the Workflow of a run
+	on   map[types.NamespacedName]waits
 }
 
-func (w *waiting) note(run, workflow types.NamespacedName) {
+// waits is a run that waits, and the Workflow that it waits for.
+type waits struct {
+	uid      types.UID
+	workflow types.NamespacedName
+}
+
+func (w *waiting) note(run types.NamespacedName, uid types.UID, workflow types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if was, ok := w.on[run]; ok && was.workflow != workflow { // that was of another run of its name
+		w.drop(run, was.workflow)
+	}
 	if w.runs == nil {
-		w.runs, w.on = map[types.NamespacedName]map[types.NamespacedName]bool{}, map[types.NamespacedName]types.NamespacedName{}
+		w.runs, w.on = map[types.NamespacedName]map[types.NamespacedName]bool{}, map[types.NamespacedName]waits{}
 	}
 	if w.runs[workflow] == nil {
 		w.runs[workflow] = map[types.NamespacedName]bool{}
 	}
-	w.runs[workflow][run], w.on[run] = true, workflow
+	w.runs[workflow][run], w.on[run] = true, waits{uid, workflow}
 }
 
-func (w *waiting) forget(run types.NamespacedName) {
+// forget forgets a run, and no other of its name.
+func (w *waiting) forget(run types.NamespacedName, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	workflow, ok := w.on[run]
-	if !ok {
+	is, ok := w.on[run]
+	if !ok || is.uid != uid {
 		return
 	}
+	w.drop(run, is.workflow)
+}
+
+// drop takes out a run. w.mu is held.
+func (w *waiting) drop(run, workflow types.NamespacedName) {
 	delete(w.on, run)
 	if delete(w.runs[workflow], run); len(w.runs[workflow]) == 0 {
 		delete(w.runs, workflow)

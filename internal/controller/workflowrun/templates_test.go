@@ -541,8 +541,8 @@ var _ = Describe("a run that follows a Workflow", func() {
 		Expect(b.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
 	}, NodeTimeout(patience))
 
-	// mutations: cleanDeleted that forgets what is of the name, in each pass; takeBack that gives no
-	// slot back where the jobs cannot be found.
+	// mutations: cleanDeleted that forgets what is of the name, in each pass; takeBack that gives
+	// no slot back where the jobs cannot be found.
 	It("gives its slot back, and harms no run of its name, though its revision cannot be read", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		w.limit(ctx, 1)

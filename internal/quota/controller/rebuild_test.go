@@ -419,8 +419,8 @@ func (w *world) stepping(do func() error) (err error) {
 	return err
 }
 
-// A run that is deleted while it is marked, as a tenant may do with thousands, ended the rebuild for
-// all: the watch does not know at once.
+// A run that is deleted while it is marked, as a tenant may do with thousands, ended the rebuild
+// for all: the watch does not know at once.
 //
 // mutations: a Marker without Doubts, or an unmarked that does not wait for them.
 func TestARebuildGoesOnWhereARunIsDeletedMeanwhile(t *testing.T) {

@@ -87,7 +87,8 @@ func (d *Doubts) Read(ctx context.Context, live, cache client.Reader, name types
 	return nil, err
 }
 
-// end is when a run that is doubted is given up: with all others, and at its own time at the latest.
+// end is when a run that is doubted is given up: with all others, and at its own time
+// at the latest.
 func (d *Doubts) end(own time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -41,7 +41,8 @@ type Marker struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Doubts waits for the watch where a run that cannot be marked may not be gone; nil: nobody does.
+	// Doubts waits for the watch where a run that cannot be marked may not be gone;
+	// nil: nobody does.
 	Doubts *Doubts
 	// Name is that of the annotation.
 	Name string
@@ -60,8 +61,9 @@ type Marker struct {
 // was prepared for it. What a write of status is refused that changes nothing, any other is refused
 // as well. And where a label finds no room the first status of a run, which is larger, finds none.
 //
-// Errors: those of the API server, and ErrDoubted, once Doubts has waited. The run may be marked, unless it is Refused: then
-// nobody may change it for now, and what was prepared for it may be written later.
+// Errors: those of the API server, and ErrDoubted, once Doubts has waited. The run may be
+// marked, unless it is Refused: then nobody may change it for now, and what was prepared for it
+// may be written later.
 func (m Marker) Mark(ctx context.Context, name types.NamespacedName, uid types.UID, id string) (*v1alpha1.WorkflowRun, error) {
 	var err error
 	for range maxTries {

@@ -67,8 +67,9 @@ type Found struct {
 }
 
 // Of finds what a run follows. Its error is one of the API server, or what is not believed yet:
-// nothing is known then. It is a revisions.ErrGone where a pinned revision is not there. That something is missing is believed once it was missing for some
-// seconds: a run would end for good by one wrong answer.
+// nothing is known then. It is a revisions.ErrGone where a pinned revision is not there. That
+// something is missing is believed once it was missing for some seconds: a run would end for good
+// by one wrong answer.
 func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, error) {
 	ref := run.Spec.WorkflowRef
 	switch {

@@ -61,6 +61,11 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 	case w.guessed:
 		return fmt.Sprintf("%d of %d free; it is not known how many permits it needs, and of which other locks", free, *l.Permits)
 	}
+	return t.withRoom(l, w)
+}
+
+// withRoom says why one waits for a lock that has room.
+func (t *table) withRoom(l *Lock, w *LockWaiter) string {
 	for _, other := range w.wants {
 		if other.lock != l.Lock && t.lacks(other) {
 			return "there is room here; it waits for " + other.lock
@@ -112,16 +117,22 @@ func (t *table) help(l *Lock) (all []string) {
 	if l.Waiting == 0 {
 		return all
 	}
+	stuck := l.stuck()
+	for _, name := range slices.Sorted(maps.Keys(stuck))[:min(len(stuck), maxNames)] {
+		add("%s %s", name, stuck[name])
+	}
+	return all
+}
+
+// stuck says of holders, by name, what keeps them from going on.
+func (l *Lock) stuck() map[string]string {
 	stuck := map[string]string{}
 	for i := range l.Holders {
 		if text := l.Holders[i].stuck(); text != "" {
 			stuck[whose(l.Holders[i].Namespace, l.Holders[i].Name, "", nil)] = text
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(stuck))[:min(len(stuck), maxNames)] {
-		add("%s %s", name, stuck[name])
-	}
-	return all
+	return stuck
 }
 
 // stuck says what keeps a holder from going on, where a user may do something about it.

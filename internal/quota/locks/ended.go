@@ -34,18 +34,8 @@ type refusal struct {
 // resyncs, unless their runs go on. Their locks are held until then, and by the rule for scopes all
 // of their tree seems to wait for each other.
 func (c *Controller) ending(v *view, all ...store.LocksSnapshot) (tickets []store.Ticket) {
-	unheard, now := map[string]bool{}, c.clock.Now()
-	if c.ended.refused == nil {
-		c.ended.refused = map[string]refusal{}
-	}
-	for _, s := range all {
-		for _, ticket := range refusedIn(s) {
-			unheard[ticket.ID] = true
-			if r, known := c.ended.refused[ticket.ID]; !known || now.Before(r.at) { // the clock was set back
-				c.ended.refused[ticket.ID] = refusal{ticket, now}
-			}
-		}
-	}
+	now := c.clock.Now()
+	unheard := c.unheard(now, all)
 	for id, r := range c.ended.refused {
 		age := now.Sub(r.at)
 		switch {
@@ -54,6 +44,24 @@ func (c *Controller) ending(v *view, all ...store.LocksSnapshot) (tickets []stor
 			delete(c.ended.refused, id)
 		default:
 			tickets = append(tickets, r.ticket)
+		}
+	}
+	return tickets
+}
+
+// unheard are the tickets that were refused and have not heard of it by the snapshots. Those that
+// are new are noted.
+func (c *Controller) unheard(now time.Time, all []store.LocksSnapshot) map[string]bool {
+	if c.ended.refused == nil {
+		c.ended.refused = map[string]refusal{}
+	}
+	tickets := map[string]bool{}
+	for _, s := range all {
+		for _, ticket := range refusedIn(s) {
+			tickets[ticket.ID] = true
+			if r, known := c.ended.refused[ticket.ID]; !known || now.Before(r.at) { // the clock was set back
+				c.ended.refused[ticket.ID] = refusal{ticket, now}
+			}
 		}
 	}
 	return tickets

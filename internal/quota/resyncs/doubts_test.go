@@ -115,6 +115,8 @@ func TestDoubtsWaitForTheWatch(t *testing.T) {
 			others.Wait()
 			return err
 		}},
+		"a while after the watch got on":           {took: 3*time.Second + 400*time.Millisecond, play: afterTheWatchGotOn(3 * time.Second)},
+		"right before the time after that is over": {took: 1900*time.Millisecond + 400*time.Millisecond, play: afterTheWatchGotOn(1900 * time.Millisecond)},
 		"a while after nobody knew": {took: 2*doubtTime + 200*time.Millisecond, play: func(ctx context.Context, d *doubting) error {
 			_, _ = d.read(ctx, 0, 0)
 			<-d.clock.After(doubtTime)
@@ -139,5 +141,15 @@ func TestDoubtsWaitForTheWatch(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// afterTheWatchGotOn has a run that is gone, and after a pause another one.
+func afterTheWatchGotOn(pause time.Duration) func(context.Context, *doubting) error {
+	return func(ctx context.Context, d *doubting) error {
+		_, first := d.read(ctx, 0, 150*time.Millisecond)
+		<-d.clock.After(pause)
+		_, second := d.read(ctx, 0, 150*time.Millisecond)
+		return errors.Join(first, second)
 	}
 }

@@ -101,9 +101,9 @@ func (d *Doubts) end(own time.Time) time.Time {
 	return d.until
 }
 
-// cleared notes that the watch gets on.
+// cleared notes that the watch gets on: who doubts then has all the time.
 func (d *Doubts) cleared() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.until = d.clock.Now().Add(doubtTime)
+	d.until = time.Time{}
 }

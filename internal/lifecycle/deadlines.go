@@ -48,15 +48,6 @@ func passDeadlines(d *draft) {
 	}
 }
 
-// stepsEnd is status.StepsEnd. A run that cleans up, and does not have the revision that it
-// follows, has no such end: how long its clean-up may take is in the revision.
-func stepsEnd(d *draft) time.Time {
-	if d.st.Ending != nil && d.in.Template.Missing != "" {
-		return time.Time{}
-	}
-	return status.StepsEnd(d.run, &d.st)
-}
-
 // endOutOfTime ends spec.steps at activeDeadlineSeconds, or the finally steps at theirs.
 func endOutOfTime(d *draft, at time.Time) {
 	if d.st.Ending == nil {

@@ -16,7 +16,7 @@ import (
 // says that. No API server may be given the spec: there it is not of the type that it has to be.
 func Slim(s *v1alpha1.Schedule) {
 	by, named := s.Annotations[v1alpha1.AnnotationCreatedBy]
-	why := tooLarge(&s.Spec.RunTemplate, by)
+	why := tooLarge(s)
 	s.ManagedFields, s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences = nil, nil, nil, nil, nil
 	if why == "" {
 		if named {
@@ -35,8 +35,9 @@ func Slim(s *v1alpha1.Schedule) {
 // tooLarge says why a template is larger than the operator takes; empty: it is not. As of a run, no
 // more is taken than bounds.MaxSpecBytes; here that is all that is written, whether runs have such
 // a field or not, and who made the schedule, which its runs say, too.
-func tooLarge(t *v1alpha1.RunTemplate, by string) string {
-	n := len(t.Spec.Raw) + len(by)
+func tooLarge(s *v1alpha1.Schedule) string {
+	t := &s.Spec.RunTemplate
+	n := len(t.Spec.Raw) + len(s.Annotations[v1alpha1.AnnotationCreatedBy])
 	for _, some := range []map[string]string{t.Metadata.Labels, t.Metadata.Annotations} {
 		for name, value := range some {
 			n += len(name) + len(value)
@@ -45,13 +46,15 @@ func tooLarge(t *v1alpha1.RunTemplate, by string) string {
 	if n <= bounds.MaxSpecBytes {
 		return ""
 	}
-	return fmt.Sprintf("%d bytes, with the labels and annotations of the runs, are more than %d", n, bounds.MaxSpecBytes)
+	return fmt.Sprintf("%d bytes, with the labels and annotations of the runs and who made the schedule (%s), are more than %d",
+		n, v1alpha1.AnnotationCreatedBy, bounds.MaxSpecBytes)
 }
 
-// Fits says why a template is too large, if that is so, or if Slim found it; nil: it is not.
-func Fits(t *v1alpha1.RunTemplate) error {
-	why := tooLarge(t, "")
-	if raw := t.Spec.Raw; len(raw) > 0 && raw[0] == '"' { // no spec is a text
+// Fits says why the template of a schedule is too large, with who made the schedule, if that is so,
+// or if Slim found it; nil: it is not.
+func Fits(s *v1alpha1.Schedule) error {
+	why := tooLarge(s)
+	if raw := s.Spec.RunTemplate.Spec.Raw; len(raw) > 0 && raw[0] == '"' { // no spec is a text
 		if err := json.Unmarshal(raw, &why); err != nil {
 			return fmt.Errorf("no object: %w", err)
 		}

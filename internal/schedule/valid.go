@@ -58,11 +58,11 @@ func Problem(spec *v1alpha1.ScheduleSpec) string {
 
 // RunSpec is the spec of a schedule's runs. The error says what is wrong with the template, also
 // that it is too large, or was, before Slim.
-func RunSpec(template *v1alpha1.RunTemplate) (spec v1alpha1.WorkflowRunSpec, err error) {
-	if err := Fits(template); err != nil {
+func RunSpec(s *v1alpha1.Schedule) (spec v1alpha1.WorkflowRunSpec, err error) {
+	if err := Fits(s); err != nil {
 		return spec, err
 	}
-	strict, err := kjson.UnmarshalStrict(template.Spec.Raw, &spec)
+	strict, err := kjson.UnmarshalStrict(s.Spec.RunTemplate.Spec.Raw, &spec)
 	if err := errors.Join(append(strict, err)...); err != nil {
 		return spec, err
 	}

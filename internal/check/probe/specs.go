@@ -33,7 +33,7 @@ func judged(object client.Object) judgement {
 		j.problems = append(c.Problems(), j.problems...)
 		return j
 	case *v1alpha1.Schedule:
-		return judgedSchedule(&o.Spec)
+		return judgedSchedule(o)
 	default:
 		return judgement{}
 	}
@@ -69,15 +69,15 @@ func placed(texts []string, prefix string) []string {
 	return texts
 }
 
-func judgedSchedule(spec *v1alpha1.ScheduleSpec) judgement {
+func judgedSchedule(s *v1alpha1.Schedule) judgement {
 	var problems []string
-	if _, err := schedule.Timetable(&spec.ScheduleTiming); err != nil {
+	if _, err := schedule.Timetable(&s.Spec.ScheduleTiming); err != nil {
 		problems = append(problems, err.Error())
 	}
-	if problem := schedule.Problem(spec); problem != "" {
+	if problem := schedule.Problem(&s.Spec); problem != "" {
 		problems = append(problems, problem)
 	}
-	run, err := schedule.RunSpec(&spec.RunTemplate)
+	run, err := schedule.RunSpec(s)
 	if err != nil {
 		return judgement{problems: append(problems, "spec.runTemplate.spec: "+err.Error())}
 	}

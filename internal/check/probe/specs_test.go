@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -79,6 +80,24 @@ func TestWhatTheOperatorRefusesIsFoundInAManifest(t *testing.T) {
 				t.Errorf("%q, a part of it is elsewhere: %t", got, j.open)
 			}
 		})
+	}
+}
+
+// Who made a Schedule counts with its template.
+//
+// mutation: judged that gives the spec of a Schedule alone makes this fail.
+func TestWhoMadeAScheduleCountsInAManifest(t *testing.T) {
+	s := &v1alpha1.Schedule{}
+	s.Spec.Cron = []string{"0 1 * * *"}
+	s.Spec.RunTemplate.Spec.Raw = []byte(`{"inputs":{"pad":"` + strings.Repeat("x", 300<<10) + `"},"workflowRef":{"name":"w"}}`)
+	s.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: strings.Repeat("e", 200<<10)}
+	if j := judged(s); len(j.problems) > 0 {
+		t.Errorf("one that fits: %q", j.problems)
+	}
+	s.Annotations[v1alpha1.AnnotationCreatedBy] = strings.Repeat("e", 250<<10)
+	j := judged(s)
+	if got := strings.Join(j.problems, "; "); !strings.Contains(got, "and who made the schedule (syncopate.dev/created-by), are more than 524288") {
+		t.Errorf("one that does not: %q", got)
 	}
 }
 

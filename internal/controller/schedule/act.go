@@ -206,7 +206,7 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 	}
 	err = r.Client.Create(ctx, run, fieldOwner)
 	if err == nil {
-		mem.learn(s.Generation, verdict{}, time.Time{}) // the dry run is no better witness
+		mem.learn(aboutOf(s), verdict{}, time.Time{}) // the dry run is no better witness
 	}
 	if apierrors.IsAlreadyExists(err) {
 		run, err = r.whose(ctx, s, run.Name, mem, err)
@@ -268,13 +268,13 @@ func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name 
 	case refusedForGood(err):
 		// An answer of before says nothing of the next slot; nor does this one, so it
 		// is asked again.
-		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
+		mem.learn(aboutOf(s), verdict{why: because(forNow, err, name)}, r.Clock.Now().Add(longestWait))
 		return r.giveUp(ctx, s, minute, mem, v1alpha1.SlotTemplateRefused, err.Error())
 	}
 	now := r.Clock.Now()
-	mem.blame(cause{words: because("", err, name), reason: apierrors.ReasonForError(err), generation: s.Generation, at: now})
+	mem.blame(cause{words: because("", err, name), reason: apierrors.ReasonForError(err), of: aboutOf(s), at: now})
 	if apierrors.IsForbidden(err) { // also after it was accepted: users are told
-		mem.learn(s.Generation, verdict{why: cut(forNow + mem.stuck.words)}, now.Add(longestWait))
+		mem.learn(aboutOf(s), verdict{why: cut(forNow + mem.stuck.words)}, now.Add(longestWait))
 	}
 	one := mem.tries[minute]
 	if one.first.IsZero() {

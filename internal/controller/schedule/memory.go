@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type memory struct {
 	taken   time.Time            // when the name of a slot's run was first seen to be with a run that goes
 	waits   map[string]time.Time // until when runs are left alone that are to be deleted, by UID
 	below   map[types.UID]look   // what was under way below runs that ended
-	tried   int64                // the generation of is
+	tried   about                // what is is about
 	is      verdict              // what the API server said
 	again   time.Time            // when it is asked again; zero: after an edit, it was accepted
 	checked int64                // the generation of wrong
@@ -46,11 +47,29 @@ type memory struct {
 	costly   sight  // over which it takes a desk
 }
 
-// answered says whether the API server said something else of this generation before. A process
-// that takes over reads it from status.
+// about is what an answer of the API server about the runs of a schedule depends on. A policy may
+// look at who signed them, which is no part of the spec: an edit of that makes no other generation.
+type about struct {
+	generation int64
+	by         uint64 // a hash of the signature, which may be large; 0: there is none
+}
+
+// ofProcess has nobody write two signatures of one hash.
+var ofProcess = maphash.MakeSeed()
+
+func aboutOf(s *v1alpha1.Schedule) about {
+	of := about{generation: s.Generation}
+	if by, signed := s.Annotations[v1alpha1.AnnotationCreatedBy]; signed {
+		of.by = maphash.String(ofProcess, by)
+	}
+	return of
+}
+
+// answered says whether the API server said something else of these runs before. A process that
+// takes over reads it from status, which does not tell of which signature that was.
 func (m *memory) answered(s *v1alpha1.Schedule) bool {
-	if m.tried == s.Generation {
-		return true
+	if m.tried.generation == s.Generation {
+		return m.tried == aboutOf(s)
 	}
 	if s.Status == nil {
 		return false
@@ -93,17 +112,17 @@ type try struct {
 // cause is why creations fail, in the words of one of them: those of another may differ in a port,
 // or in a time of day, and status would be written at each try.
 type cause struct {
-	words      string
-	reason     metav1.StatusReason
-	generation int64
-	at         time.Time
+	words  string
+	reason metav1.StatusReason
+	of     about
+	at     time.Time
 }
 
 // blame keeps why a creation failed, unless it has the words of another one that failed so within a
 // minute.
 func (m *memory) blame(is cause) {
 	was := m.stuck
-	if age := is.at.Sub(was.at); was.reason == is.reason && was.generation == is.generation && age >= 0 && age < longestWait {
+	if age := is.at.Sub(was.at); was.reason == is.reason && was.of == is.of && age >= 0 && age < longestWait {
 		return
 	}
 	m.stuck = is
@@ -208,9 +227,9 @@ func (m *memory) nextLook(now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// learn keeps what the API server said of a generation.
-func (m *memory) learn(generation int64, is verdict, again time.Time) {
-	m.tried, m.is, m.again = generation, is, again
+// learn keeps what the API server said.
+func (m *memory) learn(of about, is verdict, again time.Time) {
+	m.tried, m.is, m.again = of, is, again
 }
 
 const (

@@ -214,7 +214,7 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
-	of := looked{s.Generation, ns.ResourceVersion, schedule.Fits(&s.Spec.RunTemplate) == nil}
+	of := looked{aboutOf(s), ns.ResourceVersion, schedule.Fits(s) == nil}
 	if is, known := mem.known(of, r.Clock.Now()); known {
 		return is, nil
 	}
@@ -241,9 +241,9 @@ func (r *Reconciler) refused(ctx context.Context, in schedule.Input, mem *memory
 // looked is what the operator's own look at a template depends on: an edit of the schedule, or of
 // its namespace, makes another. A template may be large, and is decoded for a look.
 type looked struct {
-	generation int64
-	namespace  string // its resourceVersion
-	fits       bool   // who made the schedule counts, too, which is no part of its spec
+	about
+	namespace string // its resourceVersion
+	fits      bool   // with who made the schedule, whom the cache does not have where it does not fit
 }
 
 // known is what was found before, unless the API server is to be asked by now.
@@ -254,10 +254,10 @@ func (m *memory) known(of looked, now time.Time) (is verdict, known bool) {
 	if m.wrongNow != "" {
 		return verdict{why: m.wrongNow, holds: true}, true
 	}
-	return m.is, m.tried == of.generation && !m.asksAgain(now)
+	return m.is, m.tried == of.about && !m.asksAgain(now)
 }
 
-// asksAgain says whether the API server is to be asked again what it said of this generation.
+// asksAgain says whether the API server is to be asked again what it said of these runs.
 func (m *memory) asksAgain(now time.Time) bool { return !m.again.IsZero() && !now.Before(m.again) }
 
 // inLine says whether the template of a schedule waits for a desk.
@@ -275,26 +275,27 @@ func someSlot(in schedule.Input) time.Time {
 	return time.Unix(0, 0)
 }
 
-// dryRun asks the API server whether it would create a run. It is asked once for each generation,
-// and again where it refused that: a policy may be mended, and nobody edits the schedules that it
+// dryRun asks the API server whether it would create a run. It is asked once for each generation and
+// signature, and again where it refused that: a policy may be mended, and nobody edits the schedules that it
 // refused. Until then those that were never accepted are held, and asked about more seldom. The run
 // has the name that it will have, as policies may look at that, too. Where the name is taken,
 // admission has accepted the run before.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
-	if mem.tried == s.Generation && !mem.asksAgain(now) {
+	of := aboutOf(s)
+	if mem.tried == of && !mem.asksAgain(now) {
 		return mem.is
 	}
 	name := run.Name
 	err := r.Client.Create(ctx, run, client.DryRunAll, fieldOwner)
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
-		mem.learn(s.Generation, verdict{}, time.Time{})
+		mem.learn(of, verdict{}, time.Time{})
 	case refusedForGood(err) && mem.mayHold(s, run):
-		mem.learn(s.Generation, verdict{why: because("spec.runTemplate: ", err, name), holds: true}, r.nextAsk(now))
+		mem.learn(of, verdict{why: because("spec.runTemplate: ", err, name), holds: true}, r.nextAsk(now))
 	case refusedForGood(err), apierrors.IsForbidden(err): // the former about the Workflow, say, which may be edited
-		mem.learn(s.Generation, verdict{why: because(forNow, err, name)}, now.Add(longestWait))
-	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
+		mem.learn(of, verdict{why: because(forNow, err, name)}, now.Add(longestWait))
+	case mem.tried != of: // what was said of other runs is not believed of these
 		return verdict{unasked: true}
 	default: // it is tried again in the next pass; slots go on meanwhile
 	}

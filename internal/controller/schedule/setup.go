@@ -25,6 +25,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -77,7 +78,8 @@ func edits() predicate.Predicate {
 		was, _ := e.ObjectOld.(*v1alpha1.Schedule)
 		now, _ := e.ObjectNew.(*v1alpha1.Schedule)
 		return was == nil || now == nil || passes.OtherSpec(was, now) || !equality.Semantic.DeepEqual(was.Status, now.Status) ||
-			was.Annotations[v1alpha1.AnnotationCreatedBy] != now.Annotations[v1alpha1.AnnotationCreatedBy]
+			was.Annotations[v1alpha1.AnnotationCreatedBy] != now.Annotations[v1alpha1.AnnotationCreatedBy] ||
+			(schedule.Fits(was) == nil) != (schedule.Fits(now) == nil) // where it does not, the cache has no annotation
 	}}
 }
 

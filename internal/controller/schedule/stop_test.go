@@ -22,6 +22,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/passes"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
@@ -170,6 +171,25 @@ func TestEditsThatNoPassReadsMakeNone(t *testing.T) {
 		c.change(now)
 		if got := edits().Update(event.UpdateEvent{ObjectOld: s, ObjectNew: now}); got != c.want {
 			t.Errorf("%s makes a pass: %t", name, got)
+		}
+	}
+}
+
+// With who made a schedule a template may be too large, and neither is in the cache then. Its edit
+// that mends that is seen all the same.
+//
+// mutation: edits that compares what the cache has of who made a schedule alone makes this fail.
+func TestAnEditThatEndsARefusalForSizeMakesAPass(t *testing.T) {
+	s, _ := stopping("")
+	s.Spec.RunTemplate.Spec.Raw = []byte(`{"pad":"` + strings.Repeat("x", bounds.MaxSpecBytes-20) + `"}`)
+	signed := s.DeepCopy()
+	signed.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: strings.Repeat("e", 100)}
+	for name, c := range map[string]struct{ was, now *v1alpha1.Schedule }{
+		"removed": {kept(signed), kept(s)},
+		"made":    {kept(s), kept(signed)},
+	} {
+		if !edits().Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.now}) {
+			t.Errorf("%s: no pass", name)
 		}
 	}
 }

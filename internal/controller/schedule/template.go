@@ -40,7 +40,7 @@ func runOf(s *v1alpha1.Schedule, slot time.Time, local string) (*v1alpha1.Workfl
 	if by, ok := s.Annotations[v1alpha1.AnnotationCreatedBy]; ok {
 		run.Annotations[v1alpha1.AnnotationCreatedBy] = by
 	}
-	spec, err := schedule.RunSpec(template)
+	spec, err := schedule.RunSpec(s)
 	if err != nil {
 		return nil, fmt.Errorf("%w.spec: %w", errTemplate, err)
 	}

@@ -86,11 +86,12 @@ type LockPolicyRollout struct {
 }
 
 // RolloutGuardrails are how many votes of the canary are borne, in percent of the control's. A
-// candidate fails when it is above, or those that vote otherwise are fewer by that factor, and
-// that is no chance.
+// candidate fails when it is above, and that is no chance. It also fails when it is above that
+// percentage of 40 in a hundred, and those that vote otherwise are fewer by the same factor: so a
+// guardrail of 250 or more looks at no others. 10000 switches a guardrail off.
 type RolloutGuardrails struct {
 	// busyRunsPercent is about runs that found their lock busy again when they tried it again, in
-	// percent of the control's. Default 120.
+	// percent of the control's. 10000 is off. Default 120.
 	// +optional
 	// +default=120
 	// +kubebuilder:default=120
@@ -98,7 +99,7 @@ type RolloutGuardrails struct {
 	// +kubebuilder:validation:Maximum=10000
 	BusyRunsPercent int32 `json:"busyRunsPercent,omitempty"`
 	// lockWaitTailPercent is about runs whose longest lock wait was above the control's p95, in
-	// percent of the control's. Default 150.
+	// percent of the control's. 10000 is off. Default 150.
 	// +optional
 	// +default=150
 	// +kubebuilder:default=150
@@ -106,7 +107,7 @@ type RolloutGuardrails struct {
 	// +kubebuilder:validation:Maximum=10000
 	LockWaitTailPercent int32 `json:"lockWaitTailPercent,omitempty"`
 	// resultLatencyPercent is about runs whose longest result latency was above the control's p95,
-	// in percent of the control's. Default 120.
+	// in percent of the control's. 10000 is off. Default 120.
 	// +optional
 	// +default=120
 	// +kubebuilder:default=120

@@ -138,7 +138,7 @@ func (in Input) proceed() (State, []Event) {
 	case Fail:
 		return in.rollBack(s, found.reason, found.message)
 	case Pass:
-		return in.advance(s)
+		return in.advance(s, found.message)
 	default:
 		s.Message = found.message
 		return in.wait(s)
@@ -177,8 +177,9 @@ func (s State) thresholdsFit() bool {
 func (t Threshold) votes(h Histogram) Vote { return Vote{Yes: h.above(t.Bucket), Asked: h.total()} }
 
 // advance goes to the next step; after the last one the candidate is promoted. One that is beyond
-// the last step waits for a user: who lowers the steps wants fewer units under it, not all.
-func (in Input) advance(s State) (State, []Event) {
+// the last step waits for a user: who lowers the steps wants fewer units under it, not all. The
+// excuse is what a promotion tells of.
+func (in Input) advance(s State, excuse string) (State, []Event) {
 	if text := s.Beyond(in.Plan); text != "" {
 		s.Verdict, s.Message = NotEnough, text
 		return in.wait(s)
@@ -189,7 +190,7 @@ func (in Input) advance(s State) (State, []Event) {
 		}
 	}
 	in.State = s
-	return in.promote(s.Candidate, ReasonAllStepsPassed, fmt.Sprintf("Candidate %s passed all steps", s.Candidate.Name()))
+	return in.promote(s.Candidate, ReasonAllStepsPassed, fmt.Sprintf("Candidate %s passed all steps%s", s.Candidate.Name(), excuse))
 }
 
 // mostAhead is by how much the clock of another replica may be ahead that began a step.

@@ -87,7 +87,10 @@
 // difference is large enough (the guardrail) is asked of votes, and of what the control lost more.
 //
 // Evidence that keeps a candidate from a pass is another matter. What the control lost more counts
-// there only where that is hardly chance: else deletes would have worse candidates pass.
+// there only where that is hardly chance: else deletes would have worse candidates pass. And it
+// counts as busy only. A run that was deleted as it waited for its lock says nothing of results,
+// and of waits only if it was not gone before there was a threshold, which is not known. So those
+// questions have no such excuse. A promotion by it tells of the runs without a vote.
 //
 // A pass does not wait for what the control lost more. Let people delete what lasts for long,
 // whatever its arm. A run that was busy again lasts longer, so of those that are left fewer were
@@ -124,8 +127,16 @@
 // is not counted.
 //
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
-// guardrail's percentage of the control's, or the others' are fewer by that factor: above two
-// thirds there is no room for half as many again. So a difference that is certain but small passes.
+// guardrail's percentage of the control's: so a difference that is certain but small passes. Above
+// two thirds there is no room for half as many again. So it is also judged worse if the others'
+// votes are fewer by that factor, and the canary's are above that percentage of two fifths. With a
+// factor b and a share p of the control the bound of the canary's share is
+//
+//	min(b*p, max(b*2/5, 1 - (1-p)/b))
+//
+// It never falls as p grows: votes that are taken for yes of the control make no accusation. Up
+// to b = 3/2 the two fifths change nothing, as there the two others are equal at p = 1/(b+1). From
+// b = 5/2 on the bound is b*p: who wants it wide has it wide. A guardrail that is Off asks nothing.
 //
 // # Tenant-minutes
 //

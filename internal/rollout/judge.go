@@ -5,6 +5,7 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -32,7 +33,18 @@ func judge(p Plan, s State) finding {
 			return f
 		}
 	}
-	return finding{verdict: Pass}
+	return finding{verdict: Pass, message: excuse(p, s)}
+}
+
+// excuse says what a candidate passes by that looks worse, and does not beside what the control
+// lost more, to follow on that it passes; empty: it does not look worse.
+func excuse(p Plan, s State) string {
+	for _, q := range questions(p, s) {
+		if q.looksWorse() {
+			return ", as runs of the control without a vote count as busy: " + q.String() + s.told()
+		}
+	}
+	return ""
 }
 
 // hardEvent is one that is too many, unless the control has it, too.
@@ -128,7 +140,7 @@ func sampleRatio(p Plan, s State) (finding, bool) {
 type missing struct {
 	late int64 // of the control, beyond those of the canary
 	both int64 // of runs of each arm that are not there any more: as many as both arms have of those
-	hung int64 // of those of late that were deleted, where that is hardly chance
+	hung int64 // of those of late that were deleted, where that is hardly chance; of busy alone
 }
 
 // question is one that each unit answers with a vote.
@@ -144,10 +156,12 @@ type question struct {
 	alone           bool // the arms' yes are compared, and not the others
 }
 
-// questions are those that were asked so far.
+// questions are those that were asked so far, without those whose guardrail is off.
 func questions(p Plan, s State) []question {
 	canary, control := s.Seen.Canary, s.Seen.Control
 	missing := s.missing()
+	tails := missing
+	tails.hung = 0 // a run that waits for its lock has no result; and it may have been gone before there was a threshold
 	busy := question{
 		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent, missing: missing,
 		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
@@ -158,17 +172,17 @@ func questions(p Plan, s State) []question {
 	list := []question{busy}
 	if t := s.Wait; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than " + t.name() + t.putOff(s.Unit), limit: tailLimit, borne: p.WaitTailPercent, missing: missing,
+			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than " + t.name() + t.putOff(s.Unit), limit: tailLimit, borne: p.WaitTailPercent, missing: tails,
 			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	if t := s.Latency; t.Set {
 		list = append(list, question{
-			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above " + t.name(), limit: tailLimit, borne: p.LatencyPercent, missing: missing,
+			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above " + t.name(), limit: tailLimit, borne: p.LatencyPercent, missing: tails,
 			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
-	return list
+	return slices.DeleteFunc(list, func(q question) bool { return q.borne >= Off })
 }
 
 // name is how users read a threshold. The last bound is that of each control whose p95 is above the
@@ -194,10 +208,16 @@ func (q question) String() string {
 		q.canary.Yes, q.canary.Asked, q.unit.plural(), q.what, q.control.Yes, q.control.Asked)
 }
 
-// beyond says that the canary's votes are more than is borne; or, as there may be no room for so
-// many, that the others' are fewer by the same factor.
+// crowded is a control beside which guardrails have little room.
+var crowded = Vote{Yes: 2, Asked: 5}
+
+// beyond says that the canary's votes are more than is borne. There may be no room for so many. So
+// it also says that of a canary with more than is borne beside a crowded control, if the others'
+// votes are fewer by the same factor. Where more than all would be borne there, the others say
+// nothing: a wide guardrail means what it says. With more yes of the control it says so less often,
+// never more: certain takes missing votes for such.
 func (q question) beyond() bool {
-	return q.canary.over(q.control, q.borne) || q.control.no().over(q.canary.no(), q.borne)
+	return q.canary.over(q.control, q.borne) || q.canary.over(crowded, q.borne) && q.control.no().over(q.canary.no(), q.borne)
 }
 
 // evidence is that of a canary which votes yes more often. Less evidence than there is makes no
@@ -225,14 +245,16 @@ func (q question) certain() bool {
 	return q.evidence() >= q.limit
 }
 
+// looksWorse says that there is evidence against the canary, which may be no proof.
+func (q question) looksWorse() bool { return q.beyond() && q.evidence() >= leaning }
+
 // leans says that the canary looks worse, also beside what the control lost more.
 func (q question) leans() bool {
-	look := func() bool { return q.beyond() && q.evidence() >= leaning }
-	if !look() {
+	if !q.looksWorse() {
 		return false
 	}
 	q.control = q.control.plus(q.missing.hung)
-	return look()
+	return q.looksWorse()
 }
 
 // votes finds a question that the canary answers worse, beyond doubt or so likely that it
@@ -260,7 +282,7 @@ func lacking(p Plan, s State) (finding, bool) {
 	if message := s.lacks(p.MinContendedRuns); message != "" {
 		return finding{verdict: NotEnough, message: message}, true
 	}
-	if s.Seen.Control.Latencies.total() > 0 && !s.Latency.Set {
+	if p.LatencyPercent < Off && s.Seen.Control.Latencies.total() > 0 && !s.Latency.Set {
 		return finding{verdict: NotEnough, message: "Too few runs of the control had a result"}, true
 	}
 	for _, q := range questions(p, s) {

@@ -19,9 +19,12 @@ type Plan struct {
 	// is rolled back.
 	Hold bool
 	// BusyRunsPercent, WaitTailPercent and LatencyPercent are how many votes of the canary are
-	// borne, in percent of the control's: at least 100.
+	// borne, in percent of the control's: at least 100. From Off on the votes are not judged.
 	BusyRunsPercent, WaitTailPercent, LatencyPercent int64
 }
+
+// Off is the percentage of a guardrail that is switched off: the most that the API server takes.
+const Off = 10000
 
 // maxPercent leaves room for a control of the same size.
 const maxPercent = slots / 2

@@ -70,40 +70,91 @@ func TestAControlWhoseTailIsAboveAllBounds(t *testing.T) {
 }
 
 // Where most of the control vote yes there is no room for half as many again. There those that do
-// not are compared.
+// not are compared. A wide guardrail means what it says: beside it the others say nothing.
 //
-// mutation: beyond that compares the yes alone, or takes each one more for beyond, makes this fail.
+// mutation: beyond that compares the yes alone, or the others whatever part of the canary votes
+// yes, or takes each one more for beyond, and a guardrail that is off and asks all the same make
+// this fail.
 func TestAControlThatMostlyVotesYes(t *testing.T) {
-	minutes := func(off int64) (s State, canary, control Counts) {
-		s = progressing(50)
+	minutes := func(off int64) (State, Tally) {
+		s := progressing(50)
 		s.Unit = TenantMinute
 		before := putOffOf(100, 70)
 		s = s.observe(aPlan(), Tally{Canary: before, Control: before})
-		return s, before.Plus(putOffOf(10000, off)), before.Plus(putOffOf(10000, 7000))
+		return s, Tally{Canary: before.Plus(putOffOf(10000, off)), Control: before.Plus(putOffOf(10000, 7000))}
 	}
-	all, canary, control := minutes(10000)
-	fewMore, alsoCanary, alsoControl := minutes(7400)
+	all, allOff := minutes(10000)
+	few, fewOff := minutes(7400)
 	runs := progressing(50).with(Tally{Canary: arm(50, 45), Control: arm(50, 45)})
+	alike := hung(100, 1, 1)
+	late := func(canary, control int64) Tally {
+		return Tally{Canary: alike.Plus(hung(500, 5, canary)), Control: alike.Plus(hung(500, 5, control))}
+	}
+	results := progressing(50).with(Tally{Canary: alike, Control: alike})
 	for name, test := range map[string]struct {
-		state  State
-		tally  Tally
-		phase  Phase
-		reason Reason
+		state   State
+		tally   Tally
+		percent int64 // of each guardrail; 0: the defaults
+		phase   Phase
+		reason  Reason
 	}{
-		"all are put off":             {all, Tally{Canary: canary, Control: control}, RolledBack, ReasonWaitTailWorse},
-		"a few more are, for certain": {fewMore, Tally{Canary: alsoCanary, Control: alsoControl}, Promoted, ReasonAllStepsPassed},
-		"all runs are busy":           {runs, Tally{Canary: arm(900, 900), Control: arm(900, 780)}, RolledBack, ReasonBusyRunsWorse},
-		"a few more of them are":      {runs, Tally{Canary: arm(9000, 7800), Control: arm(9000, 7600)}, Promoted, ReasonAllStepsPassed},
-		"all of both are":             {runs, Tally{Canary: arm(900, 900), Control: arm(900, 900)}, Promoted, ReasonAllStepsPassed},
-		"more of the control are":     {runs, Tally{Canary: arm(900, 780), Control: arm(900, 900)}, Promoted, ReasonAllStepsPassed},
+		"all are put off":                   {all, allOff, 0, RolledBack, ReasonWaitTailWorse},
+		"a few more are, for certain":       {few, fewOff, 0, Promoted, ReasonAllStepsPassed},
+		"all runs are busy":                 {runs, Tally{Canary: arm(900, 900), Control: arm(900, 780)}, 0, RolledBack, ReasonBusyRunsWorse},
+		"a few more of them are":            {runs, Tally{Canary: arm(9000, 7800), Control: arm(9000, 7600)}, 0, Promoted, ReasonAllStepsPassed},
+		"all of both are":                   {runs, Tally{Canary: arm(900, 900), Control: arm(900, 900)}, 0, Promoted, ReasonAllStepsPassed},
+		"more of the control are":           {runs, Tally{Canary: arm(900, 780), Control: arm(900, 900)}, 0, Promoted, ReasonAllStepsPassed},
+		"twice as many are borne: of 70 %":  {all, allOff, 200, RolledBack, ReasonWaitTailWorse},
+		"likewise, all runs beside 30 %":    {runs, Tally{Canary: arm(500, 500), Control: arm(500, 150)}, 200, RolledBack, ReasonBusyRunsWorse},
+		"five times as many: of 70 %":       {all, allOff, 500, Promoted, ReasonAllStepsPassed},
+		"likewise, of 30 % of the runs":     {runs, Tally{Canary: arm(500, 480), Control: arm(500, 150)}, 500, Promoted, ReasonAllStepsPassed},
+		"likewise, of 10 %":                 {runs, Tally{Canary: arm(500, 480), Control: arm(500, 50)}, 500, RolledBack, ReasonBusyRunsWorse},
+		"ten times as many":                 {runs, Tally{Canary: arm(500, 480), Control: arm(500, 150)}, 1000, Promoted, ReasonAllStepsPassed},
+		"twenty times as many: of 6 %":      {results, late(498, 30), 2000, Promoted, ReasonAllStepsPassed},
+		"likewise, of 1 %":                  {results, late(498, 5), 2000, RolledBack, ReasonLatencyWorse},
+		"all but off: none of the control":  {results, late(498, 0), 9999, RolledBack, ReasonLatencyWorse},
+		"off: hardly any of the control is": {results, late(498, 20), 10000, Promoted, ReasonAllStepsPassed},
+		"off: none of the control is":       {results, late(498, 0), 10000, Promoted, ReasonAllStepsPassed},
+		"off, and no result is known":       {progressing(50), Tally{Canary: arm(400, 360), Control: fewResults(400, 1)}, 10000, Promoted, ReasonAllStepsPassed},
+		"not off, and no result is known":   {progressing(50), Tally{Canary: arm(400, 1), Control: fewResults(400, 1)}, 9999, Progressing, ReasonCanaryRuns},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, Unit: test.state.Unit, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
+			plan := aPlan()
+			if p := test.percent; p > 0 {
+				plan.BusyRunsPercent, plan.WaitTailPercent, plan.LatencyPercent = p, p, p
+			}
+			got, _ := Decide(Input{Plan: plan, Spec: newRev, Unit: test.state.Unit, State: test.state, Tally: test.tally, Now: epoch.Add(time.Minute)})
 			if got.Phase != test.phase || got.Reason != test.reason {
 				t.Errorf("%s, %s (%s); want %s, %s", got.Phase, got.Reason, got.Message, test.phase, test.reason)
 			}
 		})
 	}
+}
+
+// Votes that are missing are taken for yes of the control. That takes accusations away, and makes
+// none: with each guardrail, a canary that is not beyond it beside some votes is not beside more.
+//
+// mutation: beyond that compares the others from a share of the control on makes this fail.
+func TestMoreYesOfTheControlAccuseNobody(t *testing.T) {
+	for _, percent := range []int64{100, 120, 150, 180, 200, 240, 250, 500, 2000, Off - 1} {
+		for canary := range int64(101) {
+			accused := true
+			for yes := range int64(101) {
+				q := question{canary: Vote{canary, 100}, control: Vote{yes, 100}, borne: percent}
+				if q.beyond() && !accused {
+					t.Errorf("%d percent: %d of 100 are beyond %d, and not beyond fewer", percent, canary, yes)
+				}
+				accused = q.beyond()
+			}
+		}
+	}
+}
+
+// fewResults is an arm of contended runs, of which few had a result.
+func fewResults(runs, busy int64) Counts {
+	c := arm(runs, busy)
+	c.Latencies = Histogram{9: 5}
+	return c
 }
 
 // putOffOf is an arm of tenant-minutes that were all contended and busy, of which some

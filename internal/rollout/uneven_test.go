@@ -238,6 +238,46 @@ func TestDeletedRunsMayHaveBeenBusy(t *testing.T) {
 	}
 }
 
+// A run that was deleted as it waited for its lock says nothing of results. It may say something of
+// waits, but not if it was gone before there was a threshold. So what the control lost more
+// excuses a busy canary only. A candidate that passes by that says so.
+//
+// mutation: a question of results or waits that takes what the control lost more for votes, and a
+// promotion that does not tell of them, or tells of them where it passed without, make this fail.
+func TestWhatTheControlLostExcusesNoLateResult(t *testing.T) {
+	votes := func(runs, busy, waits, latencies int64) Counts {
+		c := spared(runs, runs/2, busy)
+		c.Waits[8], c.Waits[9] = runs/2-waits, waits
+		c.Latencies[9], c.Latencies[12] = runs-latencies, latencies
+		return c
+	}
+	const told = "60 of the control have no vote"
+	for name, test := range map[string]struct {
+		canary, control Counts
+		lost            int64
+		phase           Phase
+		says            string
+		tells           bool
+	}{
+		"results are late":              {votes(400, 40, 10, 74), votes(340, 34, 10, 17), 60, Progressing, "Not sure yet: 74 of 400 runs of the canary had a result latency", true},
+		"likewise, and none was lost":   {votes(400, 40, 10, 74), votes(400, 40, 10, 17), 0, RolledBack, "74 of 400 runs of the canary had a result latency", false},
+		"waits are long":                {votes(400, 40, 74, 10), votes(340, 34, 17, 10), 60, Progressing, "Not sure yet: 74 of 400 runs of the canary waited longer", true},
+		"runs are busy":                 {votes(400, 80, 10, 10), votes(340, 30, 10, 10), 60, Promoted, "passed all steps", true},
+		"nothing is worse":              {votes(400, 40, 10, 10), votes(340, 34, 10, 10), 60, Promoted, "passed all steps", false},
+		"as many are busy without them": {votes(400, 30, 10, 10), votes(340, 30, 10, 10), 60, Promoted, "passed all steps", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := progressing(50).with(Tally{Canary: spared(50, 30, 0), Control: spared(50, 30, 0)})
+			s.Wait.Canary, s.Wait.Control, s.Latency.Canary, s.Latency.Control = Vote{}, Vote{}, Vote{}, Vote{}
+			tally := Tally{Canary: test.canary, Control: begun(test.control.Ended+test.lost, test.control)}
+			got, _ := Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Tally: tally, UnderWay: UnderWay{Known: true}, Now: epoch.Add(time.Minute)})
+			if got.Phase != test.phase || !strings.Contains(got.Message, test.says) || strings.Contains(got.Message, told) != test.tells {
+				t.Errorf("%s (%s); want %s (%s), and that it tells of deleted ones: %t", got.Phase, got.Message, test.phase, test.says, test.tells)
+			}
+		})
+	}
+}
+
 // A canary of which many were deleted is told so: nobody finds them among those that go on.
 //
 // mutation: unevenArms that does not tell of them, or tells of those that are under way, makes this

@@ -91,6 +91,8 @@ func TestLockPolicyRules(t *testing.T) {
 		"no evidence at all":                       {aPolicy("  rollout: {minContendedRuns: 0}"), []string{"spec.rollout.minContendedRuns", "greater than or equal to 1"}},
 		"a step without time":                      {aPolicy("  rollout: {maxStepMinutes: 0}"), []string{"spec.rollout.maxStepMinutes", "greater than or equal to 1"}},
 		"an unknown end":                           {aPolicy("  rollout: {onInsufficientData: Promote}"), []string{"spec.rollout.onInsufficientData", `supported values: "RollBack", "Hold"`}},
+		"guardrails that are off":                  {aPolicy("  rollout: {guardrails: {busyRunsPercent: 10000, lockWaitTailPercent: 10000, resultLatencyPercent: 10000}}"), nil},
+		"a guardrail above the one that is off":    {aPolicy("  rollout: {guardrails: {resultLatencyPercent: 10001}}"), []string{"spec.rollout.guardrails.resultLatencyPercent", "less than or equal to 10000"}},
 		"a guardrail below the control":            {aPolicy("  rollout: {guardrails: {busyRunsPercent: 99}}"), []string{"spec.rollout.guardrails.busyRunsPercent", "greater than or equal to 100"}},
 		"no spec":                                  {"apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {generateName: policy-}\n", []string{"spec: Required value"}},
 	} {

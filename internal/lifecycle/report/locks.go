@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,34 +146,68 @@ func waitText(w *v1alpha1.LocksWait) string {
 	return fmt.Sprintf(" waits for lock %s since %s", w.Lock, w.StartedAt.UTC().Format(time.RFC3339))
 }
 
-// holderWords begin what is said of who had a lock when the wait for it began.
-const holderWords = ", held then by "
+// heldThen and heldAt begin what is said of who had a lock: when the wait for it began, or at a
+// later moment, which follows.
+const (
+	heldThen = ", held then by "
+	heldAt   = ", held at "
+)
 
-// holdersText names who had the lock that a step, or the item of it that is told of, waits for,
-// when that wait began: what was said then stands, since each change of a message is a write.
+// holdersText names who had the lock that a step, or the item of it that is told of, waits for, and
+// when: at first, or where that was not told, when this is said first. It stands from then on,
+// since each change of a message is a write.
 func holdersText(r *Report, i int) string {
 	s := &r.st.Steps[i]
-	begin, part, wait := lockWaitText(s), s.Name, s.LockWait
+	begin, words, part, wait := lockWaitText(s), "", s.Name, s.LockWait
 	if l := itemWaiting(s); l != nil && s.Phase == v1alpha1.StepRunning {
-		begin, part, wait = itemsWaitText(s), l.Part(s.Name), l.LockWait
+		begin, words, part, wait = itemsBegin(s), itemsWaitText(s), l.Part(s.Name), l.LockWait
 	}
 	if wait == nil {
 		return ""
 	}
-	if was := r.said(begin); was != "" {
-		return saidOfHolders(was[len(begin):])
+	if was := saidOfHolders(r.saidOf(begin, words)); was != "" {
+		return was
 	}
-	if a := r.in.Locks[part]; a.Lock == wait.Lock && len(a.Holders) > 0 {
-		return holderWords + bounds.Cut(strings.Join(a.Holders, ", "), bounds.MaxMessageChars/4)
+	a := r.in.Locks[part]
+	if a.Lock != wait.Lock || len(a.Holders) == 0 {
+		return ""
 	}
-	return ""
+	had := bounds.Cut(strings.Join(r.holders(&a), ", "), bounds.MaxMessageChars/4)
+	if now := bounds.Second(r.now); !wait.StartedAt.Equal(now) {
+		return heldAt + now.Format(time.RFC3339) + " by " + had
+	}
+	return heldThen + had
 }
 
 // saidOfHolders is what a message says of holders at its beginning; "": nothing.
 func saidOfHolders(text string) string {
-	if !strings.HasPrefix(text, holderWords) {
+	if !strings.HasPrefix(text, heldThen) && !strings.HasPrefix(text, heldAt) {
 		return ""
 	}
-	held, _, _ := strings.Cut(text, ":") // more may be said of the step
+	held, _, _ := strings.Cut(text, ": ") // more may be said of the step
 	return held
+}
+
+// holders are those of a lock that is waited for. The run is one itself where another step or item
+// of it has the lock: its own name would read as if the run waited for what it has.
+func (r *Report) holders(a *facts.LocksAnswer) []string {
+	own := r.run.Namespace + "/" + r.run.Name
+	if !slices.Contains(a.Holders, own) || !holds(r.st, a.Lock) {
+		return a.Holders
+	}
+	all := slices.DeleteFunc(slices.Clone(a.Holders), func(name string) bool { return name == own })
+	return append(all, "another part of this run")
+}
+
+// holds says whether status has a lock, of the run or of any part of it.
+func holds(st *v1alpha1.WorkflowRunStatus, lock string) bool {
+	is := func(h v1alpha1.LockHold) bool { return h.Name == lock }
+	if slices.ContainsFunc(st.Locks, is) {
+		return true
+	}
+	return slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool {
+		return slices.ContainsFunc(s.Locks, is) || s.ForEach != nil && slices.ContainsFunc(s.ForEach.Locks, func(l v1alpha1.ItemLocks) bool {
+			return slices.ContainsFunc(l.Locks, is)
+		})
+	})
 }

@@ -91,10 +91,15 @@ func asideItemsText(s *v1alpha1.StepStatus) string {
 	}
 }
 
+// itemsBegin is how what is said of a step with items begins, whatever became of them.
+func itemsBegin(s *v1alpha1.StepStatus) string {
+	return s.Name + " runs since " + bounds.TimeText(s.StartedAt) + ": "
+}
+
 // itemsStateText tells how far the items of a step are.
 func itemsStateText(s *v1alpha1.StepStatus) string {
 	f := s.ForEach
-	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, bounds.TimeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
+	text := itemsBegin(s) + fmt.Sprintf("%d of %d items are over", f.Succeeded+f.Failed, f.Total)
 	if f.Failed > 0 {
 		text += fmt.Sprintf(" (%d failed)", f.Failed)
 	}
@@ -165,6 +170,9 @@ func Progress(steps []v1alpha1.StepStatus, all int) string {
 	return strconv.Itoa(finished) + "/" + strconv.Itoa(all)
 }
 
+// partSeparator is between the parts of a list.
+const partSeparator = "; "
+
 // list is "head; a; b; and N more" within a bound.
 type list struct{ parts []string }
 
@@ -187,7 +195,7 @@ func (l *list) text(limit int) string {
 			break
 		}
 		if i > 0 {
-			b.WriteString("; ")
+			b.WriteString(partSeparator)
 		}
 		b.WriteString(part)
 	}

@@ -157,6 +157,26 @@ func (r *Report) saidOfWorkers(topic string) string {
 // said is the part of the persisted message of Succeeded that begins with a text; "" if
 // there is none.
 func (r *Report) said(begin string) string {
+	message := r.saidBefore()
+	at := strings.Index(message, begin)
+	if at < 0 {
+		return ""
+	}
+	text, _, _ := strings.Cut(message[at:], ";")
+	return text
+}
+
+// saidOf is what follows words in the persisted message of Succeeded, in what it says of the step
+// that begins so; "" if there is nothing.
+func (r *Report) saidOf(begin, words string) string {
+	_, text, _ := strings.Cut(r.saidBefore(), partSeparator+begin)
+	text, _, _ = strings.Cut(text, ";")
+	_, text, _ = strings.Cut(text, words)
+	return text
+}
+
+// saidBefore is the persisted message of Succeeded; "" if there is none.
+func (r *Report) saidBefore() string {
 	if r.run.Status == nil {
 		return ""
 	}
@@ -164,12 +184,7 @@ func (r *Report) said(begin string) string {
 	if c == nil {
 		return ""
 	}
-	at := strings.Index(c.Message, begin)
-	if at < 0 {
-		return ""
-	}
-	text, _, _ := strings.Cut(c.Message[at:], ";")
-	return text
+	return c.Message
 }
 
 // barredText is of a topic that workers cannot have jobs of, though they may be there.

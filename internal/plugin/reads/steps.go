@@ -20,8 +20,9 @@ import (
 var ErrHidden = errors.New("you may not get it (controllerrevisions), and less is known of its steps")
 
 // WithSteps gives a run the steps of the Workflow that it follows. Where these may not be read, or
-// are gone, they are those of its status, of which less is known. So they are with an error, too.
-// That they are gone is none.
+// are gone, they are those of its status, of which less is known, and finallyTimeoutSeconds is
+// runview.RevisionGone or runview.RevisionUnread. So they are with an error, too. That they are
+// gone is none.
 func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
 	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
 		return run, nil
@@ -29,11 +30,11 @@ func WithSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) 
 	content, err := Revision(ctx, c, run.Namespace, *run.Status.Workflow)
 	switch is := run.Status.Workflow; {
 	case errors.Is(err, revisions.ErrGone):
-		return outlined(run), nil
+		return outlined(run, runview.RevisionGone), nil
 	case apierrors.IsForbidden(err):
-		return outlined(run), fmt.Errorf("revision %s of Workflow %s: %w", is.Revision, is.Name, ErrHidden)
+		return outlined(run, runview.RevisionUnread), fmt.Errorf("revision %s of Workflow %s: %w", is.Revision, is.Name, ErrHidden)
 	case err != nil:
-		return outlined(run), err
+		return outlined(run, runview.RevisionUnread), err
 	}
 	return content.Effective(run, content.WithDefaults(run.Spec.Inputs)), nil
 }
@@ -95,9 +96,11 @@ func Revision(ctx context.Context, c client.Reader, namespace string, r v1alpha1
 	return content, err
 }
 
-// outlined is a run with steps as far as its status tells of them.
-func outlined(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+// outlined is a run with steps as far as its status tells of them, and with why the time of its
+// finally steps is not known: what it has there is a default of the API server.
+func outlined(run *v1alpha1.WorkflowRun, why int32) *v1alpha1.WorkflowRun {
 	next := *run
+	next.Spec.FinallyTimeoutSeconds = why
 	for i := range run.Status.Steps {
 		s := &run.Status.Steps[i]
 		is := v1alpha1.Step{Name: s.Name}

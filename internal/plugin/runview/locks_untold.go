@@ -85,7 +85,7 @@ func (t *table) unexplained(l *Lock, w *LockWaiter) string {
 	}
 	if t.silent(l.Lock) {
 		return "no status tells who has it: either its holder has just ended, and the first in line is to be woken, or it has ended while a child run cleans up, or may not be changed. " +
-			"The message of what waits says who had it when that wait began"
+			"The message of what waits says who had it, and at which moment"
 	}
 	for _, other := range w.wants {
 		if other.lock != l.Lock && t.silent(other.lock) {

@@ -18,6 +18,13 @@ const (
 	defaultFinallySeconds = 300 // where spec did not pass an API server
 )
 
+// What spec.finallyTimeoutSeconds is of a run that follows a Workflow whose revision, which has
+// that time, is not known. No API server takes such a number.
+const (
+	RevisionGone   int32 = -1 // the revision does not exist
+	RevisionUnread int32 = -2 // it may not, or could not, be read
+)
+
 // asks is what an approval that waits wants to be told.
 func (s *step) asks(now time.Time) string {
 	text := s.waiting(now)
@@ -142,15 +149,44 @@ func (v *viewer) ending() {
 	if e.Message != "" {
 		text += ": " + Printable(e.Message, maxTextChars/2)
 	}
-	v.add(Fact{About: "ending", Text: text, Since: microTime(&e.AnnouncedAt), Until: v.finallyDeadline(), Then: "the finally steps that are not over are cancelled"})
+	f := Fact{About: "ending", Text: text, Since: microTime(&e.AnnouncedAt)}
+	if f.Until = v.finallyDeadline(); f.Until != nil {
+		f.Then = "the finally steps that are not over are cancelled"
+	}
+	v.add(f)
+	v.noTemplate()
 }
 
-// finallyDeadline is when the finally steps are out of time; nil: they do not run yet.
+// noTemplate tells that the time of the finally steps is not known, and what ends the run then.
+func (v *viewer) noTemplate() {
+	f := Fact{About: "ending"}
+	switch v.run.Spec.FinallyTimeoutSeconds {
+	case RevisionGone:
+		f.Text = "the time of the finally steps is in " + v.revision() + ", which is gone: it does not end the run before that is made again"
+		v.advise("to end it without its revision, which Cancel and time do not: set spec.shutdown to Terminate, or delete the run")
+	case RevisionUnread:
+		f.Text = "the time of the finally steps is in " + v.revision() + ", which could not be read: when it ends is not known"
+	default:
+		return
+	}
+	v.add(f)
+}
+
+// revision names the one that the run follows.
+func (v *viewer) revision() string {
+	if is := v.st.Workflow; is != nil {
+		return "revision " + is.Revision + " of Workflow " + is.Name
+	}
+	return "the revision of its Workflow"
+}
+
+// finallyDeadline is when the finally steps are out of time; nil: they do not run yet, or their
+// time is not known.
 func (v *viewer) finallyDeadline() *time.Time {
-	if v.st.Ending == nil {
+	bound := v.run.Spec.FinallyTimeoutSeconds
+	if v.st.Ending == nil || bound == RevisionGone || bound == RevisionUnread {
 		return nil
 	}
-	bound := v.run.Spec.FinallyTimeoutSeconds
 	if bound <= 0 {
 		bound = defaultFinallySeconds
 	}

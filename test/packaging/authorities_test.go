@@ -4,6 +4,7 @@ package packaging
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,8 +115,59 @@ func TestPodsOfRedisAreReplacedInTheOrderOfThePage(t *testing.T) {
 	if by := s.Spec.UpdateStrategy.Type; by != appsv1.OnDeleteStatefulSetStrategyType {
 		t.Errorf("pods of Redis are replaced by %q", by)
 	}
-	inOrder(t, sectionOf(t, "### Pods of Redis"),
-		"state=online", "CKQUORUM locks", "ready; old=$(master)", "if [ $p != $old ]; then replace $p", "FAILOVER locks", `while [ "$(master)" = $old ]`, "ready; replace $old")
+	inOrder(t, sectionOf(t, "### Pods of Redis"), "state=online", "CKQUORUM locks", "FAILOVER locks", "leave $p; replace $p")
+}
+
+// kubectlOfRedis stands in for kubectl: the folder has the pod that is the master, and a log. The
+// first delete ends with a fail-over that nobody asked for, and the first FAILOVER is aborted.
+const kubectlOfRedis = `#!/bin/sh
+cd "$FOLDER" || exit 1
+case "$*" in
+*GET-MASTER-ADDR-BY-NAME*) echo "$(cat master).redis.redis.svc"; echo 6379 ;;
+*"INFO replication"*) printf 'state=online\nstate=online\n' ;;
+*CKQUORUM*) echo "OK 3 usable Sentinels" ;;
+*FAILOVER*)
+  if grep -q FAILOVER log; then echo redis-0 > master; fi
+  echo FAILOVER >> log; echo OK ;;
+*"delete pod"*)
+  if [ ! -s log ]; then echo redis-1 > master; fi
+  for pod; do :; done
+  echo "delete $pod, master $(cat master)" >> log ;;
+esac
+`
+
+// sleepOfRedis stands in for sleep, and ends who sleeps without end.
+const sleepOfRedis = `#!/bin/sh
+echo >> "$FOLDER/sleeps"
+if [ "$(wc -l < "$FOLDER/sleeps")" -gt 100 ]; then kill "$PPID"; fi
+`
+
+// The master may change at any time, and a FAILOVER that was taken may be aborted.
+//
+// mutation: the page with the master looked up once, or FAILOVER said once, makes this fail.
+func TestTheCommandsOfThePageNeverDeleteTheMasterOfRedis(t *testing.T) {
+	_, commands, _ := strings.Cut(sectionOf(t, "### Pods of Redis"), "```\n")
+	commands, _, found := strings.Cut(commands, "```")
+	if !found {
+		t.Fatal("the section has no commands")
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{"kubectl": kubectlOfRedis, "sleep": sleepOfRedis, "master": "redis-2\n", "log": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // two of them are programs
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "secret() { :; }\n"+commands)
+	cmd.Env = append(os.Environ(), "FOLDER="+dir, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	log, logErr := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil || logErr != nil {
+		t.Fatalf("%v, %v:\n%s\n%s", err, logErr, log, out)
+	}
+	want := "delete redis-0, master redis-1\nFAILOVER\nFAILOVER\ndelete redis-1, master redis-0\ndelete redis-2, master redis-0\n"
+	if string(log) != want {
+		t.Errorf("the commands did:\n%s\nwant:\n%s", log, want)
+	}
 }
 
 // The file of authorities may change alone, and nats-server reads it on SIGHUP only.
@@ -151,11 +203,13 @@ func TestThePageHasOnePartReadANewAuthorityAfterTheOther(t *testing.T) {
 }
 
 // The ConfigMap has a copy, which nobody renews: at its end nobody trusts anybody. An authority
-// that cert-manager makes without these two has 90 days, and another key then.
+// that cert-manager makes without these two has 90 days, and another key then. After a first new
+// authority the Secret of cert-manager has one that nobody uses any more.
 //
-// mutation: the page without how long a new authority lasts, who renews the copy, or where a
+// mutation: the page with the Secret alone for the old authority, or without how long a new authority lasts, who renews the copy, or where a
 // person's machine has it from, makes this fail.
 func TestThePageSaysWhoRenewsTheCopyOfAnAuthority(t *testing.T) {
+	inOrder(t, sectionOf(t, "### A new CA"), "old.crt` is the CA that signed what is in use", "get configmap syncopate-authorities", "> old.crt", "secret syncopate-ca", "> old.crt")
 	inOrder(t, sectionOf(t, "### A new CA"), "`duration: 87600h`", "rotationPolicy: Never", "syncopate-authorities")
 	inOrder(t, sectionOf(t, "## Rotation"), "once it ends nobody trusts anybody", "Between it and the end of the copy put the renewed one there", "openssl x509")
 	inOrder(t, sectionOf(t, "## From your machine"), "get configmap syncopate-authorities", "> tls/ca.crt", "secret syncopate-system syncopate-tls ca.crt")

@@ -206,8 +206,8 @@ func TestThePageHasOnePartReadANewAuthorityAfterTheOther(t *testing.T) {
 // that cert-manager makes without these two has 90 days, and another key then. After a first new
 // authority the Secret of cert-manager has one that nobody uses any more.
 //
-// mutation: the page with the Secret alone for the old authority, or without how long a new authority lasts, who renews the copy, or where a
-// person's machine has it from, makes this fail.
+// mutation: the page with the Secret alone for the old authority, or without how long a new
+// authority lasts, who renews the copy, or where a person's machine has it from, makes this fail.
 func TestThePageSaysWhoRenewsTheCopyOfAnAuthority(t *testing.T) {
 	inOrder(t, sectionOf(t, "### A new CA"), "old.crt` is the CA that signed what is in use", "get configmap syncopate-authorities", "> old.crt", "secret syncopate-ca", "> old.crt")
 	inOrder(t, sectionOf(t, "### A new CA"), "`duration: 87600h`", "rotationPolicy: Never", "syncopate-authorities")

@@ -275,11 +275,11 @@ func someSlot(in schedule.Input) time.Time {
 	return time.Unix(0, 0)
 }
 
-// dryRun asks the API server whether it would create a run. It is asked once for each generation and
-// signature, and again where it refused that: a policy may be mended, and nobody edits the schedules that it
-// refused. Until then those that were never accepted are held, and asked about more seldom. The run
-// has the name that it will have, as policies may look at that, too. Where the name is taken,
-// admission has accepted the run before.
+// dryRun asks the API server whether it would create a run. It is asked once for each generation
+// and signature, and again where it refused that: a policy may be mended, and nobody edits the
+// schedules that it refused. Until then those that were never accepted are held, and asked about
+// more seldom. The run has the name that it will have, as policies may look at that, too. Where the
+// name is taken, admission has accepted the run before.
 func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
 	now := r.Clock.Now()
 	of := aboutOf(s)

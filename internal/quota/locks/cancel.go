@@ -6,12 +6,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -23,30 +27,61 @@ import (
 // CancelOldest, for which lock and which run.
 const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
+// cancelParallel bounds the patches that cancel runs for one other run, at once.
+const cancelParallel = 16
+
+// dryRunTime bounds the dry run of all runs that are to be cancelled for another one.
+const dryRunTime = 2 * time.Second
+
 // cancelAll cancels runs that hold locks which another run wants, with their clean-up: all of them,
 // or none, so that no run ends for one that waits on. One that may not be changed, by a policy or
-// as it has no room, is found by a dry run of all before the first is cancelled. Only etcd's bound
-// of an object is none of a dry run: so the largest is cancelled first. What fails later than that
-// leaves the others alone, and a resync has the other run ask again.
+// as it has no room, is found by a dry run of all before the first is cancelled, as far as there is
+// time for that. Only etcd's bound of an object is none of a dry run: so the largest is cancelled
+// first, alone. What fails later than that leaves the others alone, and a resync has the other run
+// ask again.
 func (c *Controller) cancelAll(ctx context.Context, all []store.Cancel, by string) error {
 	some, err := c.toCancel(ctx, all)
 	if err != nil || len(some) == 0 {
 		return err
 	}
 	if len(some) > 1 {
-		slices.SortStableFunc(some, func(a, b doomed) int { return cmp.Compare(sizeOf(b.run), sizeOf(a.run)) })
-		if refused, err := c.cancelEach(ctx, some, by, client.DryRunAll); refused || err != nil {
+		for i := range some {
+			some[i].size = sizeOf(some[i].run)
+		}
+		slices.SortStableFunc(some, func(a, b doomed) int { return cmp.Compare(b.size, a.size) })
+		if refused, err := c.tryEach(ctx, some, by); refused || err != nil {
 			return err
 		}
 	}
-	_, err = c.cancelEach(ctx, some, by)
+	if refused, err := c.cancelEach(ctx, some[:1], by); refused || err != nil {
+		return err
+	}
+	_, err = c.cancelEach(ctx, some[1:], by)
 	return err
+}
+
+// tryEach cancels runs by a dry run. It takes a quarter of the time that is left at most: of very
+// many it would take all of it, each time, and nobody would ever be cancelled. So runs that the API
+// server did not answer of are no error.
+func (c *Controller) tryEach(ctx context.Context, all []doomed, by string) (refused bool, err error) {
+	most := dryRunTime
+	if end, bounded := ctx.Deadline(); bounded { // a deadline is of the real clock
+		most = min(most, end.Sub(clock.RealClock{}.Now())/4)
+	}
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	refused, err = c.cancelEach(ctx, all, by, client.DryRunAll)
+	if answer := apierrors.APIStatus(nil); !errors.As(err, &answer) {
+		return refused, nil
+	}
+	return refused, err
 }
 
 // doomed is a run that is to be cancelled.
 type doomed struct {
 	store.Cancel
-	run *v1alpha1.WorkflowRun
+	run  *v1alpha1.WorkflowRun
+	size int // bytes; 0: it does not matter
 }
 
 // toCancel are those of some holders that are to be cancelled. A run that was made anew under its
@@ -75,7 +110,7 @@ func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []d
 			c.sayRefused(one.Run, one.Lock, errNewer)
 			return nil, nil
 		}
-		some = append(some, doomed{one, o})
+		some = append(some, doomed{Cancel: one, run: o})
 	}
 	return some, nil
 }
@@ -86,14 +121,32 @@ func sizeOf(run *v1alpha1.WorkflowRun) int {
 	return len(text)
 }
 
-// cancelEach cancels runs until one is refused, or fails.
+// errRefused ends the cancels of runs of which one may not be changed.
+var errRefused = errors.New("a run may not be cancelled")
+
+// cancelEach cancels runs, some at once, until one is refused, or fails.
 func (c *Controller) cancelEach(ctx context.Context, all []doomed, by string, opts ...client.PatchOption) (refused bool, err error) {
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(cancelParallel)
 	for _, one := range all {
-		if refused, err = c.cancel(ctx, one, by, opts...); refused || err != nil {
-			return refused, err
+		if within.Err() != nil {
+			break
 		}
+		group.Go(func() error {
+			refused, err := c.cancel(within, one, by, opts...)
+			if refused {
+				return errRefused
+			}
+			return err
+		})
 	}
-	return false, nil
+	switch err = group.Wait(); {
+	case errors.Is(err, errRefused):
+		return true, nil
+	case err == nil:
+		err = ctx.Err() // it ended before the last of them was begun
+	}
+	return false, err
 }
 
 // cancel cancels a run, also where the cache has not seen that it was made anew: the patch names

@@ -155,12 +155,19 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 }
 
 // follow cancels and wakes whom an answer names. What fails, the resync does. It cancels first: the
-// longer that takes the more of them have ended, and need not be cancelled.
+// longer that takes the more of them have ended, and need not be cancelled. Where its time ends
+// meanwhile that is left to the resync that is due: one at once would have the same run ask again,
+// for the same many runs.
 func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer) {
-	err := c.cancelAll(ctx, a.Cancel, run)
-	err = errors.Join(err, c.wakeAll(ctx, a.Wake))
-	if err != nil {
-		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
+	cancelled := c.cancelAll(ctx, a.Cancel, run)
+	late := ctx.Err() != nil
+	woken := c.wakeAll(ctx, a.Wake)
+	err := errors.Join(cancelled, woken)
+	if err == nil {
+		return
+	}
+	c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
+	if woken != nil || !late {
 		c.kicks.After(store.Unusable(err))
 	}
 }

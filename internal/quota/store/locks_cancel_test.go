@@ -76,7 +76,8 @@ func TestWhoCanNeverHaveItsLocksEndsNobodys(t *testing.T) {
 // One that waits for another lock, too, could not begin if the holder ended: that goes on.
 //
 // mutations: cancels that looks at each lock alone; one without its look at what others before it
-// are about to take, at rates, or at Ordered lines.
+// are about to take, at rates, or at Ordered lines; one that gives what the ends free to the one
+// that asks alone, or twice.
 func TestNobodyIsCancelledForWhoCannotBeginThen(t *testing.T) {
 	deploy := of("deploy", 1, store.CancelOldest)
 	two := func(w store.Want) store.Want {
@@ -87,39 +88,49 @@ func TestNobodyIsCancelledForWhoCannotBeginThen(t *testing.T) {
 		other store.Want
 		scene func(*lockScene) // c holds deploy in it
 		ends  string           // whose end lets it begin by a cancel; "": nobody's
+		too   []store.Want     // what c holds beside deploy
 	}{
-		"another holds its mutex": {one("train", 1), func(s *lockScene) { s.take(ticket("h", 1, 0), one("train", 1)) }, "h"},
+		"another holds its mutex": {one("train", 1), func(s *lockScene) { s.take(ticket("h", 1, 0), one("train", 1)) }, "h", nil},
 		"another has all of what it would be the latest for": {
-			of("train", 2, store.KeepLatest), func(s *lockScene) { s.take(ticket("h", 1, 0), two(one("train", 2))) }, "h",
+			of("train", 2, store.KeepLatest), func(s *lockScene) { s.take(ticket("h", 1, 0), two(one("train", 2))) }, "h", nil,
 		},
 		"one before it is about to take its mutex": {one("train", 1), func(s *lockScene) {
 			s.take(ticket("g", 1, 0), one("train", 1))
 			s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), one("train", 1)))
 			s.wakes(s.drop(store.Dropping{Ticket: "g"}), "h")
-		}, "h"},
+		}, "h", nil},
 		"a run of its own tree has the other one": {of("train", 1, store.CancelOldest), func(s *lockScene) {
 			k := ticket("h", 1, 0)
 			k.Tree = "team/w"
 			s.take(k, one("train", 1))
-		}, "h"},
-		"another lock is reserved": {of("train", 1, store.CancelOldest), func(s *lockScene) { s.reserves("h", "train", 1) }, "h"},
+		}, "h", nil},
+		"another lock is reserved": {of("train", 1, store.CancelOldest), func(s *lockScene) { s.reserves("h", "train", 1) }, "h", nil},
 		"it is behind another in an Ordered line": {
 			store.Want{Name: "train", Permits: 1, Limit: 3, Ordered: true, Longest: 9}, func(s *lockScene) {
 				line := store.Want{Name: "train", Permits: 3, Limit: 3, Ordered: true, Longest: 9}
 				s.take(ticket("g", 1, 0), one("train", 3))
 				s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), line))
-			}, "h",
+			}, "h", nil,
 		},
 		"a rate lets it not": {
 			store.Want{Name: "train", Permits: 1, Limit: 3, Longest: 9, Rate: atMost(1, time.Hour)}, func(s *lockScene) {
 				s.take(ticket("h", 1, 0), store.Want{Name: "train", Permits: 1, Limit: 3, Longest: 9, Rate: atMost(1, time.Hour)})
-			}, "",
+			}, "", nil,
 		},
+		"one before it gets what the end frees": {one("train", 1), func(s *lockScene) {
+			s.state(store.LocksHeld, s.take(ticket("c", 5, 0), one("train", 1), deploy))
+			s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), one("train", 1)))
+		}, "h", []store.Want{one("train", 1)}},
+		"one before it gets what the end frees, and another holds the rest": {one("train", 2), func(s *lockScene) {
+			s.state(store.LocksHeld, s.take(ticket("g", 1, 0), one("train", 2)))
+			s.state(store.LocksHeld, s.take(ticket("c", 5, 0), one("train", 2), deploy))
+			s.state(store.LocksWaiting, s.take(ticket("h", 1, 0), one("train", 2)))
+		}, "h", []store.Want{one("train", 2)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(s *lockScene) {
 				c.scene(s)
-				s.state(store.LocksHeld, s.take(ticket("c", 5, 0), deploy))
+				s.state(store.LocksHeld, s.take(ticket("c", 5, 0), append(c.too, deploy)...))
 				s.cancels(s.take(ticket("w", 6, 0), c.other, deploy))
 				s.cancels(s.take(ticket("w", 6, 0), c.other, deploy)) // as a resync has it ask
 				if c.ends != "" {
@@ -157,6 +168,13 @@ func TestWhoIsCancelledFreesAllThatItHolds(t *testing.T) {
 		two := b
 		two.Permits = 2
 		s.cancels(s.take(ticket("w", 3, 0), a, two), "a:h", "b:i")
+	})
+	onBoth(t, func(s *lockScene) { // what is freed is enough for one before it, too
+		pool := func(permits int) store.Want { return store.Want{Name: "pool", Permits: permits, Limit: 3, Longest: 9} }
+		s.take(ticket("h", 9, 0), a, pool(3))
+		s.state(store.LocksWaiting, s.take(ticket("v", 1, 0), pool(2)))
+		s.cancels(s.take(ticket("w", 3, 0), a, pool(2)))
+		s.cancels(s.take(ticket("w", 3, 0), a, pool(1)), "a:h")
 	})
 	onBoth(t, func(s *lockScene) { // two runs that hold what a step of the other one wants: each may end for the other
 		s.take(ticket("p", 1, 0), a)

@@ -11,13 +11,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// cancels are whose ends let one that waits begin; none where it could not begin even then.
+// cancels are whose ends let one that waits begin; none where it could not begin even then. What
+// they free is of those before it first.
 func (t *Table) cancels(p Place) []store.Cancel {
-	promised := map[string]int{}
-	t.runnable(names(p.Wants), current(p), func(o Place) bool { return before(o, p) }, func(o Place) { promise(promised, o.Wants) })
-	all, freed := t.oldest(p, promised)
+	all, promised := t.oldest(p)
+	t.runnable(names(p.Wants), current(p), promised, func(o Place) bool { return before(o, p) }, func(Place) {})
 	waits := func(w store.Want) bool {
-		return t.lacks(w, promised, freed) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p)
+		return t.lacks(w, promised) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p)
 	}
 	if slices.ContainsFunc(p.Wants, waits) {
 		return nil
@@ -25,28 +25,28 @@ func (t *Table) cancels(p Place) []store.Cancel {
 	return all
 }
 
-// oldest are, of each lock that has its oldest holders end, as many as it takes to make room, and
-// what they free of all locks.
-func (t *Table) oldest(p Place, promised map[string]int) (all []store.Cancel, freed map[string]int) {
-	chosen, freed := map[string]bool{}, map[string]int{}
+// oldest are, of each lock that has its oldest holders end, as many as it takes to make room. What
+// they free of all locks is promised as less than nothing.
+func (t *Table) oldest(p Place) (all []store.Cancel, promised map[string]int) {
+	chosen, promised := map[string]bool{}, map[string]int{}
 	for _, w := range p.Wants {
 		for _, h := range t.holders(w.Name) {
-			if w.OnBusy != store.CancelOldest || !t.lacks(w, promised, freed) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
+			if w.OnBusy != store.CancelOldest || !t.lacks(w, promised) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
 				continue
 			}
 			chosen[h.Ticket.ID] = true
 			all = append(all, store.Cancel{Wake: store.Wake{Ticket: h.Ticket.ID, Run: h.Ticket.Run}, Lock: w.Name})
 			for _, l := range h.Locks {
-				freed[l.Name] += l.Permits
+				promised[l.Name] -= l.Permits
 			}
 		}
 	}
-	return all, freed
+	return all, promised
 }
 
-// lacks says whether a lock has no room, if some is promised to others, and some is freed.
-func (t *Table) lacks(w store.Want, promised, freed map[string]int) bool {
-	return t.Used(w.Name)+promised[w.Name]+w.Permits-freed[w.Name] > w.Limit
+// lacks says whether a lock has no room, beside what is promised.
+func (t *Table) lacks(w store.Want, promised map[string]int) bool {
+	return t.Used(w.Name)+promised[w.Name]+w.Permits > w.Limit
 }
 
 // holders are those that hold a lock, the oldest first.

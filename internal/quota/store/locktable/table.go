@@ -224,7 +224,7 @@ func (t *Table) blocked(p Place) (lock string, rest, busy bool) {
 	current, promised := current(p), map[string]int{}
 	ahead := func(o Place) bool { return before(o, p) }
 	if lock, rest, busy = t.short(p.Wants, promised, nil); busy {
-		lates := t.runnable(names(p.Wants), current, ahead, func(Place) {})
+		lates := t.runnable(names(p.Wants), current, map[string]int{}, ahead, func(Place) {})
 		return lock, rest && !slices.ContainsFunc(lates, func(l late) bool { return l.lock == lock }), true
 	}
 	for _, w := range p.Wants {
@@ -232,7 +232,7 @@ func (t *Table) blocked(p Place) (lock string, rest, busy bool) {
 			return w.Name, false, true
 		}
 	}
-	t.runnable(names(p.Wants), current, ahead, func(o Place) { promise(promised, o.Wants) })
+	t.runnable(names(p.Wants), current, promised, ahead, func(Place) {})
 	lock, _, busy = t.short(p.Wants, promised, nil)
 	return lock, false, busy
 }
@@ -252,9 +252,12 @@ type late struct {
 }
 
 // runnable calls f for those in line, of those that count, who can have their locks now, each
-// beside those before it. It returns who waits only for a rate.
-func (t *Table) runnable(locks []string, current map[string]store.Want, counts func(Place) bool, f func(Place)) (lates []late) {
-	promised, got := map[string]int{}, map[string]bool{}
+// beside those before it, and what is promised; what they get is added to that. It returns who
+// waits only for a rate.
+func (t *Table) runnable(
+	locks []string, current map[string]store.Want, promised map[string]int, counts func(Place) bool, f func(Place),
+) (lates []late) {
+	got := map[string]bool{}
 	for _, p := range t.line(locks) {
 		if !counts(p) {
 			continue
@@ -324,7 +327,7 @@ func (t *Table) tooSoon(w store.Want, more int) bool {
 }
 
 func (t *Table) wake(locks []string) (all []store.Wake) {
-	lates := t.runnable(locks, nil, func(Place) bool { return true }, func(p Place) {
+	lates := t.runnable(locks, nil, map[string]int{}, func(Place) bool { return true }, func(p Place) {
 		all = append(all, store.Wake{Ticket: p.Ticket.ID, Run: p.Ticket.Run})
 	})
 	for _, l := range lates {

@@ -293,10 +293,11 @@ local function counts(p, got)
 end
 
 -- Those in a line that can have all of their locks now, in order, each beside those before it. It ends when stop(promised) says so,
--- or when all locks of a list have no room for one more permit. Returns them; and those who are the first to wait only for the
--- rate of a lock, and which locks those are.
-local function runnable(all, current, stop, names)
-  local promised, got, list, full, open, late = {}, {}, {}, {}, names and #names or 1, {}
+-- or when all locks of a list have no room for one more permit. promised is what is promised already; what they get is added to it.
+-- Returns them; and those who are the first to wait only for the rate of a lock, and which locks those are.
+local function runnable(all, current, stop, names, promised)
+  promised = promised or {}
+  local got, list, full, open, late = {}, {}, {}, names and #names or 1, {}
   for _, m in ipairs(all) do
     local p = place(m.ticket)
     local ok, short, rest = false, nil, nil

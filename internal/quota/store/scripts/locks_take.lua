@@ -161,17 +161,17 @@ end
 -- about to be taken by one before it, its rate rests, or somebody is before it in its line. Nor does a run end itself, or another of its tree: that may
 -- be the one that it is below. Nor whoever has locks reserved: it may never have held them.
 --
--- To look at those before it costs Redis most, as a read of each place: so that comes last, where all else has room. What is promised to those is of
--- no lock whose holder is to end, as nobody else waits for one.
+-- To look at those before it costs Redis most, as a read of each place: so that comes last, where all else has room. They are looked at with
+-- what is freed: it is theirs first, and what is left then is for this one.
 local function cancels()
-  local uid, freed, chosen, list = string.match(ticket, '^[^/]+'), {}, {}, {}
-  local function over(w, promised)
-    return used(w.name) + (promised[w.name] or 0) - (freed[w.name] or 0) + w.permits - w.limit
+  local uid, promised, chosen, list = string.match(ticket, '^[^/]+'), {}, {}, {} -- what is freed is promised as less than nothing
+  local function over(w)
+    return used(w.name) + (promised[w.name] or 0) + w.permits - w.limit
   end
   for _, w in ipairs(wants) do
-    local some = w.busy == 'CancelOldest' and over(w, {}) > 0 and redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!') or {}
+    local some = w.busy == 'CancelOldest' and over(w) > 0 and redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!') or {}
     for _, m in ipairs(some) do
-      if over(w, {}) <= 0 then
+      if over(w) <= 0 then
         break
       end
       local other = string.match(m, '^.* (%S+)$')
@@ -180,28 +180,25 @@ local function cancels()
         chosen[other] = true
         list[#list + 1], list[#list + 2], list[#list + 3] = other, h.run, w.name
         for _, l in ipairs(h.locks) do
-          freed[l.name] = (freed[l.name] or 0) + l.permits
+          promised[l.name] = (promised[l.name] or 0) - l.permits
         end
       end
     end
   end
-  local function begins(promised)
+  local function begins()
     for _, w in ipairs(wants) do
       local rests = w.rate and toosoon(w.name, w.rate, promised['#' .. w.name] or 0) > 0
-      if over(w, promised) > 0 or rests or w.ordered and before(w.name) > 0 then
+      if over(w) > 0 or rests or w.ordered and before(w.name) > 0 then
         return false
       end
     end
     return true
   end
-  if #list == 0 or not begins({}) then
+  if #list == 0 or not begins() then
     return {}
   end
-  local all = {}
-  runnable(line(wants, order, ticket), current, function(promised)
-    all = promised
-  end)
-  return begins(all) and list or {}
+  runnable(line(wants, order, ticket), current, nil, nil, promised)
+  return begins() and list or {}
 end
 
 local superseded = {}

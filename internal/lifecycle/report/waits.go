@@ -157,7 +157,7 @@ func (r *Report) saidOfWorkers(topic string) string {
 // said is the part of the persisted message of Succeeded that begins with a text; "" if
 // there is none.
 func (r *Report) said(begin string) string {
-	message := r.saidBefore()
+	message := saidBefore(r.run)
 	at := strings.Index(message, begin)
 	if at < 0 {
 		return ""
@@ -169,18 +169,18 @@ func (r *Report) said(begin string) string {
 // saidOf is what follows words in the persisted message of Succeeded, in what it says of the step
 // that begins so; "" if there is nothing.
 func (r *Report) saidOf(begin, words string) string {
-	_, text, _ := strings.Cut(r.saidBefore(), partSeparator+begin)
+	_, text, _ := strings.Cut(saidBefore(r.run), partSeparator+begin)
 	text, _, _ = strings.Cut(text, ";")
 	_, text, _ = strings.Cut(text, words)
 	return text
 }
 
 // saidBefore is the persisted message of Succeeded; "" if there is none.
-func (r *Report) saidBefore() string {
-	if r.run.Status == nil {
+func saidBefore(run *v1alpha1.WorkflowRun) string {
+	if run.Status == nil {
 		return ""
 	}
-	c := status.Condition(r.run.Status, v1alpha1.ConditionSucceeded)
+	c := status.Condition(run.Status, v1alpha1.ConditionSucceeded)
 	if c == nil {
 		return ""
 	}

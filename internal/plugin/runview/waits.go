@@ -162,19 +162,19 @@ func (v *viewer) noTemplate() {
 	f := Fact{About: "ending"}
 	switch v.run.Spec.FinallyTimeoutSeconds {
 	case RevisionGone:
-		f.Text = "the time of the finally steps is in " + v.revision() + ", which is gone: it does not end the run before that is made again"
+		f.Text = "the time of the finally steps is in " + revisionOf(v.st) + ", which is gone: it does not end the run before that is made again"
 		v.advise("to end it without its revision, which Cancel and time do not: set spec.shutdown to Terminate, or delete the run")
 	case RevisionUnread:
-		f.Text = "the time of the finally steps is in " + v.revision() + ", which could not be read: when it ends is not known"
+		f.Text = "the time of the finally steps is in " + revisionOf(v.st) + ", which could not be read: when it ends is not known"
 	default:
 		return
 	}
 	v.add(f)
 }
 
-// revision names the one that the run follows.
-func (v *viewer) revision() string {
-	if is := v.st.Workflow; is != nil {
+// revisionOf names the one that a run follows.
+func revisionOf(st *v1alpha1.WorkflowRunStatus) string {
+	if is := st.Workflow; is != nil {
 		return "revision " + is.Revision + " of Workflow " + is.Name
 	}
 	return "the revision of its Workflow"

@@ -153,7 +153,7 @@ func TestTheCommandsOfThePageNeverDeleteTheMasterOfRedis(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{"kubectl": kubectlOfRedis, "sleep": sleepOfRedis, "master": "redis-2\n", "log": ""} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // two of them are programs
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -129,7 +129,7 @@ func TestARefusalOfAnotherSignatureHoldsNothing(t *testing.T) {
 
 // That a schedule was signed at all makes another, too, though with no name.
 //
-// mutation: signatureOf that takes an empty name for none makes this fail.
+// mutation: aboutOf that takes an empty name for none makes this fail.
 func TestASignatureIsAnotherWhereItsRunsDiffer(t *testing.T) {
 	s, _ := stopping("")
 	unsigned := aboutOf(s)

@@ -202,10 +202,7 @@ func (r *Report) holders(a *facts.LocksAnswer) []string {
 // holds says whether status has a lock, of the run or of any part of it.
 func holds(st *v1alpha1.WorkflowRunStatus, lock string) bool {
 	is := func(h v1alpha1.LockHold) bool { return h.Name == lock }
-	if slices.ContainsFunc(st.Locks, is) {
-		return true
-	}
-	return slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool {
+	return slices.ContainsFunc(st.Locks, is) || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool {
 		return slices.ContainsFunc(s.Locks, is) || s.ForEach != nil && slices.ContainsFunc(s.ForEach.Locks, func(l v1alpha1.ItemLocks) bool {
 			return slices.ContainsFunc(l.Locks, is)
 		})

@@ -119,11 +119,15 @@ func TestPodsOfRedisAreReplacedInTheOrderOfThePage(t *testing.T) {
 }
 
 // kubectlOfRedis stands in for kubectl: the folder has the pod that is the master, and a log. The
-// first delete ends with a fail-over that nobody asked for, and the first FAILOVER is aborted.
+// first delete ends with a fail-over that nobody asked for, and the first FAILOVER is aborted. Who
+// asks for the master gets no answer each third time.
 const kubectlOfRedis = `#!/bin/sh
 cd "$FOLDER" || exit 1
 case "$*" in
-*GET-MASTER-ADDR-BY-NAME*) echo "$(cat master).redis.redis.svc"; echo 6379 ;;
+*GET-MASTER-ADDR-BY-NAME*)
+  echo >> asked
+  if [ $(($(wc -l < asked) % 3)) = 1 ]; then exit 1; fi
+  echo "$(cat master).redis.redis.svc"; echo 6379 ;;
 *"INFO replication"*) printf 'state=online\nstate=online\n' ;;
 *CKQUORUM*) echo "OK 3 usable Sentinels" ;;
 *FAILOVER*)
@@ -144,7 +148,8 @@ if [ "$(wc -l < "$FOLDER/sleeps")" -gt 100 ]; then kill "$PPID"; fi
 
 // The master may change at any time, and a FAILOVER that was taken may be aborted.
 //
-// mutation: the page with the master looked up once, or FAILOVER said once, makes this fail.
+// mutations: the page with the master looked up once, or FAILOVER said once, and one that takes no
+// answer for a name make this fail.
 func TestTheCommandsOfThePageNeverDeleteTheMasterOfRedis(t *testing.T) {
 	_, commands, _ := strings.Cut(sectionOf(t, "### Pods of Redis"), "```\n")
 	commands, _, found := strings.Cut(commands, "```")

@@ -30,15 +30,15 @@ const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 // cancelParallel bounds the patches that cancel runs for one other run, at once.
 const cancelParallel = 16
 
-// dryRunTime bounds the dry run of all runs that are to be cancelled for another one.
+// dryRunTime bounds the dry run of very many runs that are to be cancelled for another one.
 const dryRunTime = 2 * time.Second
 
 // cancelAll cancels runs that hold locks which another run wants, with their clean-up: all of them,
 // or none, so that no run ends for one that waits on. One that may not be changed, by a policy or
-// as it has no room, is found by a dry run of all before the first is cancelled, as far as there is
-// time for that. Only etcd's bound of an object is none of a dry run: so the largest is cancelled
-// first, alone. What fails later than that leaves the others alone, and a resync has the other run
-// ask again.
+// as it has no room, is found by a dry run of all before the first is cancelled, of very many as
+// far as there is time for that. Only etcd's bound of an object is none of a dry run: so the
+// largest is cancelled first, alone. What fails later than that leaves the others alone, and a
+// resync has the other run ask again.
 func (c *Controller) cancelAll(ctx context.Context, all []store.Cancel, by string) error {
 	some, err := c.toCancel(ctx, all)
 	if err != nil || len(some) == 0 {
@@ -60,22 +60,34 @@ func (c *Controller) cancelAll(ctx context.Context, all []store.Cancel, by strin
 	return err
 }
 
-// tryEach cancels runs by a dry run. It takes a quarter of the time that is left at most: of very
-// many it would take all of it, each time, and nobody would ever be cancelled. So runs that the API
-// server did not answer of are no error.
+// tryEach cancels runs by a dry run. Of few all must be answered of, within a third of the time
+// that is left: then they are cancelled in the rest. Very many would take all of the time, each
+// time, and nobody would ever be cancelled: of those that there is no time for in 2 seconds, or a
+// quarter of what is left, it is not known whether they may be changed.
 func (c *Controller) tryEach(ctx context.Context, all []doomed, by string) (refused bool, err error) {
-	most := dryRunTime
+	few, left := len(all) <= cancelParallel, 3*dryRunTime
 	if end, bounded := ctx.Deadline(); bounded { // a deadline is of the real clock
-		most = min(most, end.Sub(clock.RealClock{}.Now())/4)
+		left = end.Sub(clock.RealClock{}.Now())
 	}
-	ctx, stop := context.WithTimeout(ctx, most)
+	most := min(dryRunTime, left/4)
+	if few {
+		most = left / 3
+	}
+	trying, stop := context.WithTimeout(ctx, most)
 	defer stop()
-	refused, err = c.cancelEach(ctx, all, by, client.DryRunAll)
-	if answer := apierrors.APIStatus(nil); !errors.As(err, &answer) {
-		return refused, nil
+	refused, err = c.cancelEach(trying, all, by, client.DryRunAll)
+	if answer := apierrors.APIStatus(nil); err == nil || errors.As(err, &answer) {
+		return refused, err
 	}
-	return refused, err
+	if trying.Err() != nil || strings.Contains(err.Error(), queuesTooLong) {
+		return few, nil // as if one were refused: soon it would be the same
+	}
+	return false, err
 }
+
+// queuesTooLong is in the error of a request that would wait too long for this process' own bound
+// of requests a second. There is no type of it.
+const queuesTooLong = "would exceed context deadline"
 
 // doomed is a run that is to be cancelled.
 type doomed struct {
@@ -84,14 +96,15 @@ type doomed struct {
 	size int // bytes; 0: it does not matter
 }
 
-// toCancel are those of some holders that are to be cancelled. A run that was made anew under its
-// name holds nothing yet, and is left alone.
+// toCancel are the runs of some holders that are to be cancelled, each once. A run that was made
+// anew under its name holds nothing yet, and is left alone.
 //
 // Where one of them is ending already, or needs a newer operator, it is nobody: the other run
 // cannot begin before that one has ended, and somebody may have taken a lock since that another
 // gave up for it. The same goes for one whose part is over, as its locks may be kept for a child
 // run at its clean-up. A resync has the other run ask again.
 func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []doomed, err error) {
+	named := map[types.UID]bool{}
 	for _, one := range all {
 		o := &v1alpha1.WorkflowRun{}
 		if err := c.client.Get(ctx, nameOf(one.Run), o, client.UnsafeDisableDeepCopy); err != nil { // it is read only
@@ -110,7 +123,10 @@ func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []d
 			c.sayRefused(one.Run, one.Lock, errNewer)
 			return nil, nil
 		}
-		some = append(some, doomed{Cancel: one, run: o})
+		if !named[o.UID] { // else another step or item of it holds one of the locks, too
+			named[o.UID] = true
+			some = append(some, doomed{Cancel: one, run: o})
+		}
 	}
 	return some, nil
 }

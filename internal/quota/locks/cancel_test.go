@@ -27,7 +27,8 @@ type crowd struct {
 	answers       func(name string, dry bool) error
 
 	mu        sync.Mutex
-	dry       int             // dry runs that were begun
+	patches   int             // that were begun
+	dry       int             // dry runs of them
 	under     int             // patches that are under way
 	most      int             // of them at once
 	cancelled map[string]bool // runs
@@ -63,6 +64,7 @@ func (c *crowd) Patch(ctx context.Context, o client.Object, _ client.Patch, opts
 func (c *crowd) enter(dry bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.patches++
 	c.under++
 	c.most = max(c.most, c.under)
 	if dry {
@@ -168,6 +170,66 @@ func TestOfVeryManyOneThatIsRefusedLeavesAll(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Few are cancelled only if the API server answered that each of them may be: else one ends for
+// nobody, and the next one half a minute later.
+//
+// mutations: tryEach that takes no answer for a consent where there are few, or an error of the
+// connection where there are many; and one that asks for a resync at once where it had no time.
+func TestOfFewNobodyIsCancelledWithoutAnAnswer(t *testing.T) {
+	broken := errors.New("http2: server sent GOAWAY")
+	limited := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
+	for name, c := range map[string]struct {
+		n         int
+		takes     time.Duration
+		dry       error
+		cancelled int
+		asks      int // resyncs
+	}{
+		"a webhook is slow":                   {2, 2500 * time.Millisecond, nil, 2, 0},
+		"a webhook is too slow":               {2, 3 * time.Second, nil, 0, 0},
+		"a connection ends":                   {2, time.Millisecond, broken, 0, 1},
+		"a connection ends, and there many":   {17, time.Millisecond, broken, 0, 1},
+		"requests of this process queue":      {16, time.Millisecond, limited, 0, 0},
+		"one alone is not asked beforehand":   {1, 3 * time.Second, nil, 1, 0},
+		"as many as are cancelled at a time":  {16, 2 * time.Second, nil, 16, 0},
+		"one more, of which nothing is known": {17, 2500 * time.Millisecond, nil, 17, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
+				defer stop()
+				server := &crowd{takes: c.takes, cancelled: map[string]bool{}, answers: func(_ string, dry bool) error {
+					if dry {
+						return c.dry
+					}
+					return nil
+				}}
+				asker := New(Options{Client: server, Live: server})
+				asker.follow(ctx, "ns/other", crowded(c.n))
+				if n, asks := len(server.names()), len(asker.kicks.News()); n != c.cancelled || asks != c.asks {
+					t.Errorf("%d are cancelled, want %d, and %d resyncs are asked for, want %d", n, c.cancelled, asks, c.asks)
+				}
+			})
+		})
+	}
+}
+
+// mutation: toCancel that names a run for each of its items makes this fail.
+func TestARunWithManyItemsIsCancelledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &crowd{takes: time.Millisecond, cancelled: map[string]bool{}}
+		asker := New(Options{Client: server, Live: server})
+		a := crowded(1)
+		for i := range 400 {
+			a.Cancel = append(a.Cancel, store.Cancel{Wake: store.Wake{Ticket: fmt.Sprintf("run-000/fan#%d", i), Run: "ns/run-000"}, Lock: "gpus"})
+		}
+		asker.follow(t.Context(), "ns/other", a)
+		if server.patches != 1 || len(server.names()) != 1 {
+			t.Errorf("%d patches, cancelled: %v", server.patches, server.names())
+		}
+	})
 }
 
 // crowded is an answer that names so many to cancel.

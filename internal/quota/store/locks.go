@@ -149,7 +149,7 @@ type LocksAnswer struct {
 	Ahead             string
 	// Holders are runs that hold the lock, three at most.
 	Holders []string
-	// Cancel is whose runs are to be cancelled, for CancelOldest, each once.
+	// Cancel is whose runs are to be cancelled, for CancelOldest, each ticket once.
 	Cancel []Cancel
 	// Wake is whom to wake.
 	Wake []Wake

@@ -23,7 +23,7 @@ func (s *lockScene) cancels(a store.LocksAnswer, want ...string) {
 	s.state(store.LocksWaiting, a)
 	var got []string
 	for _, c := range a.Cancel {
-		if c.Run != "team/"+c.Ticket {
+		if c.Run != "team/"+uid(c.Ticket) {
 			s.t.Errorf("cancels %s of run %s", c.Ticket, c.Run)
 		}
 		got = append(got, c.Lock+":"+c.Ticket)
@@ -31,14 +31,6 @@ func (s *lockScene) cancels(a store.LocksAnswer, want ...string) {
 	if !slices.Equal(got, want) {
 		s.t.Errorf("cancels %v, want %v", got, want)
 	}
-}
-
-// inTree puts every other ticket below the run of the one before it.
-func inTree(k store.Ticket) store.Ticket {
-	if n := int(k.ID[len(k.ID)-1] - '0'); n%2 == 1 {
-		k.Tree = fmt.Sprint("team/", k.ID[:len(k.ID)-1], n-1)
-	}
-	return k
 }
 
 // of is one permit of a lock of so many.
@@ -185,6 +177,101 @@ func TestWhoIsCancelledFreesAllThatItHolds(t *testing.T) {
 		s.drop(store.Dropping{Ticket: "x"})
 		s.cancels(s.take(ticket("q/s", 5, 0), a, one("d", 1)), "a:p")
 	})
+}
+
+// A run ends as a whole: what other parts of it hold is free then, and where they wait they do so
+// no more. So does the tree of a run at the top, but not that of a run below it.
+//
+// mutations: cancels that counts what one ticket holds only, that takes who ends for one before
+// it, also in an Ordered line, or that takes the whole tree for ended with a child run.
+func TestWhoIsCancelledEndsWithAllItsParts(t *testing.T) {
+	deploy := of("deploy", 1, store.CancelOldest)
+	line := func(name string, permits, limit int) store.Want {
+		return store.Want{Name: name, Permits: permits, Limit: limit, Ordered: true, Longest: 9}
+	}
+	for name, c := range map[string]struct {
+		others []store.Want // of c/s1 beside deploy, and of those that ask for it
+		waits  store.Want   // of c/s2
+	}{
+		"plain":                             {[]store.Want{one("cluster", 1)}, one("cluster", 1)},
+		"Ordered":                           {[]store.Want{line("cluster", 1, 1)}, line("cluster", 1, 1)},
+		"Ordered, and one that has no room": {[]store.Want{line("cluster", 1, 2)}, line("cluster", 2, 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(s *lockScene) {
+				all := append(slices.Clone(c.others), deploy)
+				s.take(ticket("c/s1", 1, 0), all...)
+				s.state(store.LocksWaiting, s.take(ticket("c/s2", 2, 0), c.waits))
+				s.cancels(s.take(ticket("w", 3, 0), all...), "deploy:c/s1")
+				s.cancels(s.take(ticket("w", 3, 0), all...), "deploy:c/s1") // as a resync has it ask
+			})
+		})
+	}
+	onBoth(t, func(s *lockScene) { // each part holds one of two locks
+		s.take(ticket("c/s1", 1, 0), deploy)
+		s.take(ticket("c/s2", 2, 0), one("cluster", 1))
+		s.cancels(s.take(ticket("w", 3, 0), one("cluster", 1), deploy), "deploy:c/s1")
+	})
+	onBoth(t, func(s *lockScene) { // the other part, too, holds a lock that has its oldest holder end
+		pool := of("pool", 2, store.CancelOldest)
+		s.take(ticket("i", 1, 0), pool)
+		s.take(ticket("c/s1", 2, 0), deploy)
+		s.take(ticket("c/s2", 3, 0), pool)
+		s.cancels(s.take(ticket("w", 4, 0), deploy, pool), "deploy:c/s1") // and i goes on
+	})
+	onBoth(t, func(s *lockScene) { // two parts hold the same lock, and what is between them goes on
+		pool := of("pool", 3, store.CancelOldest)
+		for i, id := range []string{"c/s1", "i", "c/s2"} {
+			s.take(ticket(id, 1+i, 0), pool)
+		}
+		two := pool
+		two.Permits = 2
+		s.cancels(s.take(ticket("w", 4, 0), two), "pool:c/s1")
+	})
+	onBoth(t, func(s *lockScene) { // what another part frees lets one before it begin, which takes the second lock
+		s.take(ticket("c/s1", 1, 0), deploy)
+		s.take(ticket("c/s2", 2, 0), one("z", 1))
+		s.take(ticket("h", 3, 0), one("cluster", 1))
+		s.state(store.LocksWaiting, s.take(ticket("v", 4, 0), one("cluster", 1), one("z", 1)))
+		s.drop(store.Dropping{Ticket: "h"})
+		s.cancels(s.take(ticket("w", 5, 0), one("cluster", 1), deploy))
+	})
+	for _, too := range [][]store.Want{nil, {one("cluster", 1)}} { // so does its place in the line of a lock that only others ask for
+		onBoth(t, func(s *lockScene) {
+			s.take(ticket("c/s1", 1, 0), deploy, one("y", 1))
+			s.take(ticket("h", 2, 0), one("cluster", 1))
+			s.state(store.LocksWaiting, s.take(ticket("c/s2", 3, 0), append(too, line("z", 1, 1), one("y", 1))...))
+			s.state(store.LocksWaiting, s.take(ticket("v", 4, 0), one("cluster", 1), line("z", 1, 1)))
+			s.drop(store.Dropping{Ticket: "h"})
+			s.cancels(s.take(ticket("w", 5, 0), one("cluster", 1), deploy))
+		})
+	}
+	for _, ordered := range []bool{false, true} { // a child run d of c
+		cluster := one("cluster", 1)
+		cluster.Ordered = ordered
+		child := ticket("d/s", 2, 0)
+		child.Tree = "team/c"
+		onBoth(t, func(s *lockScene) {
+			s.take(ticket("c/s", 1, 0), deploy)
+			s.take(child, cluster)
+			s.cancels(s.take(ticket("w", 3, 0), cluster, deploy), "deploy:c/s")
+		})
+		onBoth(t, func(s *lockScene) {
+			s.take(ticket("c/s", 1, 0), deploy, cluster)
+			s.state(store.LocksWaiting, s.take(child, cluster))
+			s.cancels(s.take(ticket("w", 3, 0), cluster, deploy), "deploy:c/s")
+		})
+		onBoth(t, func(s *lockScene) { // the child alone ends, and c goes on
+			s.take(child, deploy)
+			s.take(ticket("c/s", 1, 0), cluster)
+			s.cancels(s.take(ticket("w", 3, 0), cluster, deploy))
+		})
+		onBoth(t, func(s *lockScene) {
+			s.take(child, deploy, cluster)
+			s.state(store.LocksWaiting, s.take(ticket("c/s", 1, 0), cluster))
+			s.cancels(s.take(ticket("w", 3, 0), cluster, deploy))
+		})
+	}
 }
 
 // A question that has to wait looks at those before it only where somebody is to be cancelled. Of

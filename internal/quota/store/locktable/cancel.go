@@ -12,12 +12,13 @@ import (
 )
 
 // cancels are whose ends let one that waits begin; none where it could not begin even then. What
-// they free is of those before it first.
+// they free is of those before it first, but for those that end.
 func (t *Table) cancels(p Place) []store.Cancel {
-	all, promised := t.oldest(p)
-	t.runnable(names(p.Wants), current(p), promised, func(o Place) bool { return before(o, p) }, func(Place) {})
+	all, then := t.oldest(p)
+	promised := map[string]int{}
+	then.runnable(names(p.Wants), current(p), promised, func(o Place) bool { return before(o, p) }, func(Place) {})
 	waits := func(w store.Want) bool {
-		return t.lacks(w, promised) || t.tooSoon(w, promised["#"+w.Name]) || w.Ordered && t.behind(w.Name, p)
+		return then.lacks(w, promised) || then.tooSoon(w, promised["#"+w.Name]) || w.Ordered && then.behind(w.Name, p)
 	}
 	if slices.ContainsFunc(p.Wants, waits) {
 		return nil
@@ -25,23 +26,34 @@ func (t *Table) cancels(p Place) []store.Cancel {
 	return all
 }
 
-// oldest are, of each lock that has its oldest holders end, as many as it takes to make room. What
-// they free of all locks is promised as less than nothing.
-func (t *Table) oldest(p Place) (all []store.Cancel, promised map[string]int) {
-	chosen, promised := map[string]bool{}, map[string]int{}
+// oldest are, of each lock that has its oldest holders end, as many as it takes to make room; then
+// is the table after their ends.
+func (t *Table) oldest(p Place) (all []store.Cancel, then *Table) {
+	then = t.Clone()
 	for _, w := range p.Wants {
 		for _, h := range t.holders(w.Name) {
-			if w.OnBusy != store.CancelOldest || !t.lacks(w, promised) || chosen[h.Ticket.ID] || spared(h, p.Ticket) {
+			_, goes := then.Holds[h.Ticket.ID]
+			if w.OnBusy != store.CancelOldest || !then.lacks(w, nil) || !goes || spared(h, p.Ticket) {
 				continue
 			}
-			chosen[h.Ticket.ID] = true
 			all = append(all, store.Cancel{Wake: store.Wake{Ticket: h.Ticket.ID, Run: h.Ticket.Run}, Lock: w.Name})
-			for _, l := range h.Locks {
-				promised[l.Name] -= l.Permits
-			}
+			then.end(h.Ticket)
 		}
 	}
-	return all, promised
+	return all, then
+}
+
+// end takes away what a run of this ticket has, and, where it is at the top, all its tree.
+func (t *Table) end(k store.Ticket) {
+	ends := func(o store.Ticket) bool { return uidOf(o) == uidOf(k) || k.Tree == k.Run && o.Tree == k.Tree }
+	maps.DeleteFunc(t.Holds, func(_ string, h store.Holding) bool { return ends(h.Ticket) })
+	maps.DeleteFunc(t.Places, func(_ string, p Place) bool { return ends(p.Ticket) })
+}
+
+// uidOf is the UID of the run of a ticket.
+func uidOf(k store.Ticket) string {
+	uid, _, _ := strings.Cut(k.ID, "/")
+	return uid
 }
 
 // lacks says whether a lock has no room, beside what is promised.
@@ -60,9 +72,7 @@ func (t *Table) holders(lock string) []store.Holding {
 // spared says whether a hold is not to end for a ticket: it is of the same run, or tree of runs, or
 // it is reserved.
 func spared(h store.Holding, k store.Ticket) bool {
-	ours, _, _ := strings.Cut(k.ID, "/")
-	theirs, _, _ := strings.Cut(h.Ticket.ID, "/")
-	return ours == theirs || h.Ticket.Tree == k.Tree || h.IsReserved()
+	return uidOf(h.Ticket) == uidOf(k) || h.Ticket.Tree == k.Tree || h.IsReserved()
 }
 
 // behind says whether anybody is before one in the line of a lock.

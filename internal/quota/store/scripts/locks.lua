@@ -294,14 +294,15 @@ end
 
 -- Those in a line that can have all of their locks now, in order, each beside those before it. It ends when stop(promised) says so,
 -- or when all locks of a list have no room for one more permit. promised is what is promised already; what they get is added to it.
+-- Who ends before that, as goes(ticket, place, got) says, is in nobody's way: it adds to got those that do so before this place.
 -- Returns them; and those who are the first to wait only for the rate of a lock, and which locks those are.
-local function runnable(all, current, stop, names, promised)
+local function runnable(all, current, stop, names, promised, goes)
   promised = promised or {}
   local got, list, full, open, late = {}, {}, {}, names and #names or 1, {}
   for _, m in ipairs(all) do
     local p = place(m.ticket)
     local ok, short, rest = false, nil, nil
-    if p and not p.refused then
+    if p and not p.refused and not (goes and goes(m.ticket, p, got)) then
       ok, short, rest = fits(p.wants, promised, current)
     end
     if rest and not late[short.name] then

@@ -157,38 +157,138 @@ local function busy(w)
   return not ok and (rest ~= nil or used(w.name) - reserved(w.name) + w.permits > w.limit)
 end
 
+-- What ends with the runs that are to be cancelled: a run ends with all its tickets, one at the top with its tree, too. What is below another
+-- one ends with that, but no ticket says so: it counts as what goes on. What the ends free is promised as less than nothing.
+local promised, ended = {}, {} -- ended: UIDs of runs, and trees
+local tickets, seen, freed = {}, {}, {} -- tickets: that hold a lock that was looked at, by UID and by tree
+local function uidof(other)
+  return string.match(other, '^[^/]+')
+end
+
+local function free(other)
+  local h = not freed[other] and hold(other)
+  for _, l in ipairs(h and h.locks or {}) do
+    promised[l.name] = (promised[l.name] or 0) - l.permits
+  end
+  freed[other] = true
+end
+
+-- The tickets that hold a lock, the oldest first. Of what these runs hold of it nothing is missed, and of the rest of their trees what is among
+-- the first of them, as each of those costs a read of its hold.
+local function holding(name)
+  if seen[name] then
+    return seen[name]
+  end
+  local all = {}
+  for i, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. name .. ' ', '(' .. name .. '!')) do
+    local other = string.match(m, '^.* (%S+)$')
+    local h = i <= window and hold(other)
+    for _, key in ipairs({uidof(other), h and h.tree or nil}) do
+      if ended[key] then
+        free(other)
+      end
+      tickets[key] = tickets[key] or {}
+      table.insert(tickets[key], other)
+    end
+    all[i] = other
+  end
+  seen[name] = all
+  return all
+end
+
+-- Counts the run of a ticket, and what is below one at the top, as ended.
+local function choose(other, h)
+  for _, key in ipairs({uidof(other), h.tree == h.run and h.tree or nil}) do
+    ended[key] = true
+    for _, o in ipairs(tickets[key] or {}) do
+      free(o)
+    end
+  end
+end
+
+local function over(w)
+  return used(w.name) + (promised[w.name] or 0) + w.permits - w.limit
+end
+
+local function lacks(w)
+  if over(w) > 0 then
+    holding(w.name)
+  end
+  return over(w) > 0
+end
+
+-- Whether a place goes with what ends.
+local function goes(other, p)
+  return ended[uidof(other)] or p and ended[p.tree]
+end
+
+-- Whether anybody stays before it in the line of an ordered lock.
+local function stands(w)
+  local stay = w.ordered and before(w.name) or 0
+  for _, m in ipairs(stay > 0 and line({w}, order, ticket) or {}) do
+    if not goes(m.ticket, place(m.ticket)) then
+      return true
+    end
+    stay = stay - 1
+  end
+  return stay > 0
+end
+
+-- What tells runnable who of those before it, in order, goes. What the ends free of the other locks of those that stay, and who goes from the ordered
+-- lines of these, is looked at once for each lock.
+local function whogoes()
+  local gone = {}
+  local function note(name, key, got) -- who goes from a line before a place
+    if not gone[name] then
+      gone[name] = {at = 1}
+      for _, m in ipairs(line({{name = name}})) do
+        if goes(m.ticket, place(m.ticket)) then
+          table.insert(gone[name], m.key)
+        end
+      end
+    end
+    local keys = gone[name]
+    while keys[keys.at] and keys[keys.at] < key do
+      keys.at, got[name] = keys.at + 1, (got[name] or 0) + 1
+    end
+  end
+  return function(other, p, got)
+    if goes(other, p) then
+      return true
+    end
+    for _, w in ipairs(p.wants) do
+      holding(w.name)
+      if w.ordered then
+        note(w.name, p.order .. ' ' .. other, got)
+      end
+    end
+  end
+end
+
 -- Whose holds are to end so that it can begin, as ticket, run, lock... Nobody's where it could not begin even then: a lock has no room for it, or is
 -- about to be taken by one before it, its rate rests, or somebody is before it in its line. Nor does a run end itself, or another of its tree: that may
 -- be the one that it is below. Nor whoever has locks reserved: it may never have held them.
 --
 -- To look at those before it costs Redis most, as a read of each place: so that comes last, where all else has room. They are looked at with
--- what is freed: it is theirs first, and what is left then is for this one.
+-- what is freed: it is theirs first, and what is left then is for this one. Who ends is not among them.
 local function cancels()
-  local uid, promised, chosen, list = string.match(ticket, '^[^/]+'), {}, {}, {} -- what is freed is promised as less than nothing
-  local function over(w)
-    return used(w.name) + (promised[w.name] or 0) + w.permits - w.limit
-  end
+  local uid, list = uidof(ticket), {}
   for _, w in ipairs(wants) do
-    local some = w.busy == 'CancelOldest' and over(w) > 0 and redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!') or {}
-    for _, m in ipairs(some) do
+    for _, other in ipairs(w.busy == 'CancelOldest' and lacks(w) and holding(w.name) or {}) do
       if over(w) <= 0 then
         break
       end
-      local other = string.match(m, '^.* (%S+)$')
-      local h = not chosen[other] and string.match(other, '^[^/]+') ~= uid and hold(other)
+      local h = not freed[other] and uidof(other) ~= uid and hold(other)
       if h and h.tree ~= tree and not isreserved(h) then
-        chosen[other] = true
         list[#list + 1], list[#list + 2], list[#list + 3] = other, h.run, w.name
-        for _, l in ipairs(h.locks) do
-          promised[l.name] = (promised[l.name] or 0) - l.permits
-        end
+        choose(other, h)
       end
     end
   end
   local function begins()
     for _, w in ipairs(wants) do
       local rests = w.rate and toosoon(w.name, w.rate, promised['#' .. w.name] or 0) > 0
-      if over(w) > 0 or rests or w.ordered and before(w.name) > 0 then
+      if lacks(w) or rests or stands(w) then
         return false
       end
     end
@@ -197,7 +297,7 @@ local function cancels()
   if #list == 0 or not begins() then
     return {}
   end
-  runnable(line(wants, order, ticket), current, nil, nil, promised)
+  runnable(line(wants, order, ticket), current, nil, nil, promised, whogoes())
   return begins() and list or {}
 end
 

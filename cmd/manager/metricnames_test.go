@@ -246,6 +246,7 @@ func gauges() map[string][]string {
 		"admission_slots": one, "admission_queue_length": one, "locks_held": one, "locks_waiting": one, "locks_oldest_contended_hold_seconds": one,
 		"audit_findings": one, "topics_waiting": one, "rollout_phase": one, "rollout_percent": one, "inbox_oldest_seconds": one,
 		"nats_stream_bytes": view, "nats_stream_limit_bytes": view, "partitions_unowned": view, "ownership_members": view, "result_keys_usable": view, "webhook_certificate_expiry_timestamp_seconds": view,
+		"start_timestamp_seconds": {"max", "changes", "present_over_time"}, // of the youngest, or of one after the other
 	}
 }
 
@@ -255,7 +256,7 @@ func gauges() map[string][]string {
 // mutation: max of a gauge that each replica sets for what is its own, sum of one that all set for
 // the same, or a gauge of which nothing is said here makes this fail.
 func TestGaugesOfReplicasArePutTogetherAsTheyAreMeant(t *testing.T) {
-	known, use := gauges(), regexp.MustCompile(`\b(\w+)(?: by \([^)]*\))? ?\((?:last_over_time\()?syncopate_(\w+)`)
+	known, use := gauges(), regexp.MustCompile(`\b(\w+)(?: by \([^)]*\))? ?\((?:(?:last|min|max)_over_time\()?syncopate_(\w+)`)
 	seen := sets.New[string]()
 	for _, file := range namingFiles(t) {
 		text, err := os.ReadFile(file)

@@ -96,7 +96,7 @@ type doomed struct {
 	size int // bytes; 0: it does not matter
 }
 
-// toCancel are the runs of some holders that are to be cancelled, each once. A run that was made
+// toCancel are those of some holders that are to be cancelled. A run that was made
 // anew under its name holds nothing yet, and is left alone.
 //
 // Where one of them is ending already, or needs a newer operator, it is nobody: the other run
@@ -104,7 +104,6 @@ type doomed struct {
 // gave up for it. The same goes for one whose part is over, as its locks may be kept for a child
 // run at its clean-up. A resync has the other run ask again.
 func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []doomed, err error) {
-	named := map[types.UID]bool{}
 	for _, one := range all {
 		o := &v1alpha1.WorkflowRun{}
 		if err := c.client.Get(ctx, nameOf(one.Run), o, client.UnsafeDisableDeepCopy); err != nil { // it is read only
@@ -123,10 +122,7 @@ func (c *Controller) toCancel(ctx context.Context, all []store.Cancel) (some []d
 			c.sayRefused(one.Run, one.Lock, errNewer)
 			return nil, nil
 		}
-		if !named[o.UID] { // else another step or item of it holds one of the locks, too
-			named[o.UID] = true
-			some = append(some, doomed{Cancel: one, run: o})
-		}
+		some = append(some, doomed{Cancel: one, run: o})
 	}
 	return some, nil
 }

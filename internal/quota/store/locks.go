@@ -149,7 +149,8 @@ type LocksAnswer struct {
 	Ahead             string
 	// Holders are runs that hold the lock, three at most.
 	Holders []string
-	// Cancel is whose runs are to be cancelled, for CancelOldest, each ticket once.
+	// Cancel is whose runs are to be cancelled, for CancelOldest, each run once: a cancel ends
+	// all its parts.
 	Cancel []Cancel
 	// Wake is whom to wake.
 	Wake []Wake
